@@ -1,0 +1,1 @@
+"""What machines exist and what they cost. Pure; boto3 only in ``sources/``."""

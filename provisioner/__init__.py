@@ -1,0 +1,1 @@
+"""What decides, launches, watches, repairs and ends a training run."""

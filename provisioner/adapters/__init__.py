@@ -1,0 +1,1 @@
+"""Effects: one adapter for each port in ``provisioner.ports``."""

@@ -1,0 +1,109 @@
+"""The error tree, which is the exit-code table. The CLI prints ``str(error)`` as one line and exits with ``exit_code``.
+
+CloudtrainError              1   something failed that has no class of its own
+├── UsageError               2   a wrong job file, flag or value; refused before anything is spent
+├── NotFound                 3   no such job, file or instance
+├── NoCapacity               4   no offering fits, or no pool had capacity
+├── LimitReached             5   the budget, max_run or deadline was hit
+├── AccessError              6   credentials, permission or quota
+│   └── QuotaExceeded        6
+├── CloudError               1   the cloud refused one call; scope says what to skip
+│   ├── PoolUnavailable      4   this pool, for minutes
+│   └── AttemptOver          1   the client token is spent: a new attempt
+├── CloudUnreachable         1   no answer, throttled, or time-out: the result is unknown, ask again
+├── CloudGone                1   the embedded cloud died; its machines and objects are gone
+├── RemoteError              1   SSH failed; says nothing about the machine
+└── Conflict                 1   a compare-and-set lost
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_NO_CAPACITY = 4
+EXIT_LIMIT = 5
+EXIT_ACCESS = 6
+EXIT_JOB_FAILED = 100
+EXIT_NOT_FINISHED = 101
+EXIT_CANCELLED = 103
+EXIT_INTERRUPTED = 130
+
+
+class CloudtrainError(Exception):
+    """One line for the person: what happened, where, and what to do next."""
+
+    exit_code = EXIT_ERROR
+
+
+class UsageError(CloudtrainError):
+    """Bad input, refused before anything is spent."""
+
+    exit_code = EXIT_USAGE
+
+
+class NotFound(CloudtrainError):
+    """The thing that was named does not exist."""
+
+    exit_code = EXIT_NOT_FOUND
+
+
+class NoCapacity(CloudtrainError):
+    """No offering fits the job, or none had capacity."""
+
+    exit_code = EXIT_NO_CAPACITY
+
+
+class LimitReached(CloudtrainError):
+    """A budget, a maximum run time or a deadline was hit."""
+
+    exit_code = EXIT_LIMIT
+
+
+class AccessError(CloudtrainError):
+    """Credentials, permission or quota."""
+
+    exit_code = EXIT_ACCESS
+
+
+class QuotaExceeded(AccessError):
+    """A service quota, scoped to (account, region, quota family, capacity type)."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class CloudError(CloudtrainError):
+    """The cloud refused one call. ``code`` is the cloud's own."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class PoolUnavailable(CloudError):
+    """This pool can't give a machine now; try the next one. Unknown codes land here, tried once."""
+
+    exit_code = EXIT_NO_CAPACITY
+
+
+class AttemptOver(CloudError):
+    """The attempt's client token is spent or was used with other parameters: look up by tag, then a new attempt."""
+
+
+class CloudUnreachable(CloudtrainError):
+    """No answer, throttled, or a time-out. Whether the call took effect is unknown: repeat it with the same token."""
+
+
+class CloudGone(CloudtrainError):
+    """The embedded cloud that held this job's machines and objects is dead. Nothing of it can come back."""
+
+
+class RemoteError(CloudtrainError):
+    """SSH could not be used. Says nothing about whether the machine lives."""
+
+
+class Conflict(CloudtrainError):
+    """A compare-and-set lost: somebody else wrote first. Read again."""

@@ -1,0 +1,1 @@
+"""The embedded cloud behind ``--cloud local``."""

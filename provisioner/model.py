@@ -1,0 +1,280 @@
+"""The words of the provisioner: jobs, attempts, machines, and what was seen of them. Frozen values, no I/O.
+
+Times are Unix seconds (UTC), named ``_at``; durations end in ``_s``. Everything here encodes with msgspec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+
+from cloudtrain.pricing.model import Offering, Pool
+from cloudtrain.trainer.contract import AgentStatus
+
+TAG_OWNER = "cloudtrain:owner"
+TAG_JOB = "cloudtrain:job"
+TAG_GENERATION = "cloudtrain:generation"
+TAG_TOKEN = "cloudtrain:token"  # noqa: S105 - the name of a tag
+
+
+class JobStatus(StrEnum):
+    """What ``ls`` shows."""
+
+    PENDING = "PENDING"
+    PROVISIONING = "PROVISIONING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    RECOVERING = "RECOVERING"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more will happen to the job by itself."""
+        return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+class Phase(StrEnum):
+    """Where an attempt stands."""
+
+    CLAIMED = "claimed"  # durable intent; a machine may or may not exist yet
+    BOOTING = "booting"  # the instance id is known; not yet reachable
+    WORKING = "working"  # the agent was started
+    ENDING = "ending"  # terminate is repeated until the machine is seen gone
+    ENDED = "ended"
+
+
+class EndReason(StrEnum):
+    """Why an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    JOB_FAILED = "job-failed"
+    INTERRUPTED = "interrupted"  # EC2 took the spot machine
+    MACHINE_LOST = "machine-lost"  # the machine went away for another reason
+    NO_CAPACITY = "no-capacity"  # the launch was refused; nothing ran
+    BOOT_TIMEOUT = "boot-timeout"
+    AGENT_LOST = "agent-lost"  # the machine lives, the agent does not answer
+    MACHINE_UNFIT = "machine-unfit"  # the agent's machine check failed
+    CANCELLED = "cancelled"
+    MAX_RUN = "max-run"
+    CLOUD_LOST = "cloud-lost"  # the embedded cloud died
+
+
+class MachineState(StrEnum):
+    """EC2's instance states."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SHUTTING_DOWN = "shutting-down"
+    TERMINATED = "terminated"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How often a checkpoint is due: every so many seconds, or every so many steps. Exactly one is set."""
+
+    seconds: float | None = None
+    steps: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.steps}steps" if self.steps is not None else f"{self.seconds:g}s"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job file, checked. ``accelerators`` keeps the grammar's text ("T4:1"); pricing reads it."""
+
+    name: str
+    run: str
+    accelerators: str | None = None
+    use_spot: bool = False
+    infra: tuple[str, ...] = ()  # "aws/us-east-1"; empty: everywhere
+    instance_type: str | None = None
+    cpus: str | None = None  # "8" exactly, "8+" at least
+    memory: str | None = None  # GiB, same form
+    disk_size_gib: int | None = None
+    max_hourly_cost_usd: Decimal | None = None
+    workdir: str | None = None  # absolute
+    envs: tuple[tuple[str, str], ...] = ()
+    setup: str | None = None
+    checkpoint_interval: Interval = field(default_factory=lambda: Interval(seconds=600))
+    checkpoint_keep: int = 3
+    max_run_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a machine's SSH server listens."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PricePoint:
+    """The pool's price from ``at`` on, in USD per machine and hour."""
+
+    at: float
+    usd_per_hour: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One lease of a machine for a job: one pool, one client token, one generation."""
+
+    generation: int
+    pool: Pool
+    client_token: str
+    phase: Phase
+    claimed_at: float
+    prices: tuple[PricePoint, ...] = ()  # what was paid, from when; first entry: the price at launch
+    image_id: str | None = None
+    instance_id: str | None = None
+    spot_request_id: str | None = None
+    running_at: float | None = None  # first seen running: billing starts
+    started_at: float | None = None  # the agent was started
+    notice_at: float | None = None  # when we learnt of the interruption
+    handed_over: bool = False  # final checkpoint durable after a notice: the next generation may launch
+    ending_at: float | None = None  # terminate was first asked
+    ended_at: float | None = None  # seen gone: billing ends
+    end_reason: EndReason | None = None
+    end_detail: str | None = None  # the cloud's or the agent's own words, one line
+    ended_by_cloud: bool = False  # EC2 took it (decides the free first hour)
+    start_step: int = 0
+    last_step: int = 0
+    durable_step: int | None = None
+    run_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Avoid:
+    """A pool that is not tried again before ``until_at``, and why."""
+
+    pool: Pool
+    until_at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job's record: the object beside its checkpoints, changed by compare-and-set; SQLite holds a working copy."""
+
+    job_id: str
+    spec: JobSpec
+    owner: str
+    driver: str  # the id of the CLOUDTRAIN_HOME whose controller drives this job
+    cloud: str  # "aws" | "local"
+    cloud_id: str | None  # the embedded cloud's id; None on AWS
+    bucket: str
+    region: str  # of the bucket
+    offerings: tuple[Offering, ...]  # the plan as it was confirmed, cheapest first
+    created_at: float
+    snapshot_sha256: str | None = None
+    status: JobStatus = JobStatus.PENDING
+    revision: int = 0
+    generation: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    avoid: tuple[Avoid, ...] = ()
+    failures: int = 0
+    preemptions: int = 0
+    outcome: EndReason | None = None  # set once the job needs no further attempt
+    detail: str | None = None  # one line for the person
+    collected: bool = False  # results and logs are home
+    swept: bool = False  # group, keys: nothing of the job is left in the cloud
+    finished_at: float | None = None
+    total_steps: int | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
+    on_demand_usd_per_hour: Decimal | None = None  # the cheapest on-demand price that fits, at launch
+
+    @property
+    def prefix(self) -> str:
+        """Where the job's objects lie in its bucket."""
+        return f"jobs/{self.job_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An instance as the cloud shows it now."""
+
+    instance_id: str
+    job_id: str
+    generation: int
+    client_token: str
+    state: MachineState
+    launched_at: float
+    endpoint: Endpoint | None = None
+    state_reason: str | None = None  # e.g. "Server.SpotInstanceTermination"
+    state_message: str | None = None
+    spot_request_id: str | None = None
+    spot_status: str | None = None  # e.g. "fulfilled", "instance-terminated-no-capacity"
+
+    @property
+    def gone(self) -> bool:
+        """Terminated, as the cloud itself says."""
+        return self.state is MachineState.TERMINATED
+
+    @property
+    def taken_by_cloud(self) -> bool:
+        """EC2 ended it, or has said that it will within two minutes (UG spot-request-status, note on closed)."""
+        by_cloud = {
+            "instance-terminated-no-capacity",
+            "instance-terminated-by-price",
+            "instance-terminated-by-service",
+            "marked-for-termination",
+        }
+        return self.state_reason == "Server.SpotInstanceTermination" or self.spot_status in by_cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one pass saw. ``machines`` is None when the cloud could not be asked: then nothing is concluded."""
+
+    machines: tuple[Machine, ...] | None
+    reports: tuple[AgentStatus, ...] = ()  # the newest of each generation, over SSH or from the bucket
+    unreachable: tuple[int, ...] = ()  # generations whose machine did not answer over SSH in this pass
+    wanted: str = "run"  # "run" | "cancel"
+    cloud_gone: bool = False
+
+    def machine(self, generation: int) -> Machine | None:
+        """The machine of a generation that is not gone; else one that is; else None."""
+        mine = [m for m in self.machines or () if m.generation == generation]
+        mine.sort(key=lambda m: (m.gone, m.launched_at, m.instance_id))
+        return mine[0] if mine else None
+
+    def report(self, generation: int) -> AgentStatus | None:
+        """What the agent of a generation last said."""
+        return next((r for r in self.reports if r.generation == generation), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One row of the reviewed image table: what a machine boots and how to live in it."""
+
+    ssm_parameter: str
+    login_user: str
+    root_device: str
+    root_gib: int
+    architecture: str
+    python: str  # the interpreter that runs the agent
+    activate: str | None  # a shell line that puts the job's Python on PATH
+    agent_brings_boto3: bool  # ship our pure-Python boto3 beside the agent
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """Everything RunInstances needs, resolved. The same request with the same token is the same machine."""
+
+    job_id: str
+    owner: str
+    attempt: Attempt
+    image: Image
+    image_id: str
+    disk_gib: int
+    user_data: str
+    instance_profile: str

@@ -1,0 +1,186 @@
+"""The ports: every effect goes through one of these. Each has one adapter, one fake and one contract suite.
+
+Each docstring says how long a call may block and whether it may be repeated. All raise the errors of
+``provisioner.errors`` and no library's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from cloudtrain.pricing.model import Pool
+from cloudtrain.provisioner.model import Endpoint, Image, JobRecord, LaunchRequest, Machine
+
+
+class Clock(Protocol):
+    """Time. The only thing that sleeps."""
+
+    def now(self) -> float:
+        """Unix seconds, UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Cloud(Protocol):
+    """EC2, for one account. Every call blocks at most 60 s. Calls take effect in the pool's or job's regions."""
+
+    def prepare(self, job_id: str, owner: str, regions: Iterable[str]) -> None:
+        """Make the job's security group in each region, open to this caller's address alone. Idempotent."""
+        ...
+
+    def image_id(self, image: Image, region: str) -> str:
+        """The AMI id that the image table's parameter names now. Idempotent; pin the answer in the attempt."""
+        ...
+
+    def price(self, pool: Pool) -> Decimal | None:
+        """USD per machine and hour of the pool now; None where the cloud names none. Never zero."""
+        ...
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        """Start one machine. Idempotent by the attempt's client token: repeat it after CloudUnreachable.
+
+        One RunInstances call, never retried inside. Raises PoolUnavailable, QuotaExceeded, AccessError, AttemptOver,
+        CloudUnreachable, CloudGone, UsageError (the request itself is wrong).
+        """
+        ...
+
+    def machines(self, job_id: str, regions: Iterable[str]) -> tuple[Machine, ...]:
+        """Every machine tagged with the job, terminated ones included, found by tag. Eventually consistent:
+        a new machine may be missing for a while, and absence is not proof of death."""
+        ...
+
+    def terminate(self, region: str, instance_ids: Iterable[str]) -> None:
+        """Ask for the end of machines; returning means that it was asked, not that they are gone. Repeat until
+        ``machines`` shows them terminated. An unknown id is no error and does not stop the others."""
+        ...
+
+    def sweep(self, job_id: str, regions: Iterable[str]) -> tuple[str, ...]:
+        """Delete what else carries the job's tag (groups, volumes, interfaces); returns what is still there.
+        Idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How to reach a machine over SSH, with the only host keys that are accepted."""
+
+    endpoint: Endpoint
+    user: str
+    host_keys: tuple[str, ...]  # "ssh-ed25519 AAAA…", pinned before the first connection
+    client_key: Path  # private key file, mode 0600
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a remote command left."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Remote(Protocol):
+    """SSH. Connections are kept and reused; every call is bounded by its timeout_s. Raises RemoteError."""
+
+    def run(self, target: Target, command: str, *, stdin: BinaryIO | None = None, timeout_s: float) -> RunResult:
+        """Run a shell command, feeding it stdin to its end. A time-out says nothing about the command's fate."""
+        ...
+
+    def read(self, target: Target, path: str, *, offset: int, limit: int, timeout_s: float) -> bytes:
+        """At most ``limit`` bytes of a file from ``offset``; b"" at its end or where there is no file. ``path`` is
+        relative to the login user's home."""
+        ...
+
+    def forget(self, target: Target) -> None:
+        """Close the connection to the target, if there is one."""
+        ...
+
+
+class ObjectStore(Protocol):
+    """One bucket. Calls block at most 60 s per 100 MB. Raises CloudUnreachable, CloudGone, AccessError."""
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """The object's bytes and its ETag; None where there is none."""
+        ...
+
+    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> str:
+        """Write an object; returns its new ETag. With a condition, raises Conflict when it does not hold."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Key and size in bytes of every object under the prefix."""
+        ...
+
+    def download(self, key: str, path: Path) -> None:
+        """Write the object to a file, replaced whole. Raises NotFound."""
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; a missing one is no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record in the local store."""
+
+    record: JobRecord
+    version: int
+    etag: str | None  # of the bucket's copy, as last seen
+    wanted: str  # "run" | "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a job's history."""
+
+    number: int
+    at: float
+    text: str
+
+
+class Store(Protocol):
+    """The controller's working copy and index. Blocks at most 5 s (another process writes)."""
+
+    def add(self, record: JobRecord) -> None:
+        """Store a new job. Raises Conflict where the id, or a live job of that name, exists."""
+        ...
+
+    def get(self, job_id: str) -> Stored:
+        """One job. Raises NotFound."""
+        ...
+
+    def list(self, *, live_only: bool = False) -> tuple[Stored, ...]:
+        """All jobs, oldest first."""
+        ...
+
+    def save(self, record: JobRecord, *, version: int, etag: str | None) -> int:
+        """Replace a record by compare-and-set; returns the new version. Raises Conflict."""
+        ...
+
+    def want(self, job_id: str, wanted: str) -> None:
+        """Say what the person wants of the job: "run" or "cancel". Never conflicts."""
+        ...
+
+    def set_live(self, job_id: str, document: str) -> None:
+        """Replace the job's live view (JSON, for ``ls``, ``show`` and the foreground)."""
+        ...
+
+    def live(self, job_id: str) -> str | None:
+        """The job's live view."""
+        ...
+
+    def add_event(self, job_id: str, at: float, text: str) -> None:
+        """Append to the job's history."""
+        ...
+
+    def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
+        """The job's history after event number ``after``."""
+        ...

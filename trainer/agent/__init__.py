@@ -1,0 +1,1 @@
+"""What runs beside the job on the machine and keeps its promises."""

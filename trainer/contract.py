@@ -1,0 +1,219 @@
+"""The words that the agent, the job's process and the controller share. Standard library only, Python 3.10.
+
+Everything here is a plain value with a JSON form. Files on the machine live under one folder, ``$HOME/cloudtrain``:
+
+    agent/        the shipped package (``agent/cloudtrain/trainer/...``), first on PYTHONPATH
+    deps/         pure-Python wheels for the agent, where the image has none (else absent)
+    incoming/     agent.json, snapshot.tar, snapshot.json as they arrived
+    work/         the workdir snapshot, the job's current directory
+    checkpoints/  CLOUDTRAIN_CHECKPOINT_DIR
+    outputs/      CLOUDTRAIN_OUTPUT_DIR
+    run/          status.json, progress.json, notice.json, job.log, agent.log, agent.lock
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+ENV_JOB_ID = "CLOUDTRAIN_JOB_ID"
+ENV_ATTEMPT = "CLOUDTRAIN_ATTEMPT"
+ENV_CHECKPOINT_DIR = "CLOUDTRAIN_CHECKPOINT_DIR"
+ENV_CHECKPOINT_INTERVAL = "CLOUDTRAIN_CHECKPOINT_INTERVAL"  # "600s" or "500steps"
+ENV_CHECKPOINT_KEEP = "CLOUDTRAIN_CHECKPOINT_KEEP"
+ENV_RESUME = "CLOUDTRAIN_RESUME"
+ENV_OUTPUT_DIR = "CLOUDTRAIN_OUTPUT_DIR"
+ENV_PROGRESS = "CLOUDTRAIN_PROGRESS"
+ENV_NOTICE_FILE = "CLOUDTRAIN_NOTICE_FILE"
+ENV_GRACE_SECONDS = "CLOUDTRAIN_GRACE_SECONDS"
+ENV_NODE_RANK = "CLOUDTRAIN_NODE_RANK"
+ENV_NODE_IPS = "CLOUDTRAIN_NODE_IPS"
+ENV_NUM_NODES = "CLOUDTRAIN_NUM_NODES"
+ENV_NUM_GPUS = "CLOUDTRAIN_NUM_GPUS_PER_NODE"
+
+CHECKPOINT_PREFIX = "step-"
+MANIFEST_NAME = "MANIFEST.json"
+
+
+def checkpoint_name(step: int) -> str:
+    """The directory name of a checkpoint: ``step-000000123``."""
+    return f"{CHECKPOINT_PREFIX}{step:09d}"
+
+
+def parse_checkpoint_name(name: str) -> int | None:
+    """The step that a directory name stands for, or None: ``step-123`` and ``step-000000123`` are both step 123."""
+    digits = name.removeprefix(CHECKPOINT_PREFIX)
+    if name.startswith(CHECKPOINT_PREFIX) and digits.isascii() and digits.isdigit():
+        return int(digits)
+    return None
+
+
+class Keys:
+    """Where a job's objects lie in its bucket. ``prefix`` is ``jobs/<job id>``."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.record = f"{prefix}/record.json"
+        self.latest = f"{prefix}/latest.json"
+
+    def checkpoint(self, generation: int, step: int) -> str:
+        """The immutable prefix of one checkpoint, without a closing slash."""
+        return f"{self.prefix}/checkpoints/g{generation:04d}-{checkpoint_name(step)}"
+
+    def outcome(self, generation: int) -> str:
+        """The agent's last status of an attempt, written when outputs and logs are durable."""
+        return f"{self.prefix}/attempts/{generation:04d}/status.json"
+
+    def log(self, generation: int) -> str:
+        """The whole log of an attempt, written at its end and about once a minute before."""
+        return f"{self.prefix}/attempts/{generation:04d}/job.log"
+
+    def outputs(self) -> str:
+        """The prefix of the job's outputs; ``<prefix>/outputs.json`` is their manifest, written last."""
+        return f"{self.prefix}/outputs"
+
+
+@dataclass(frozen=True)
+class Latest:
+    """``latest.json``: the newest durable checkpoint and the generation that may publish the next one.
+
+    The controller raises ``generation`` (compare-and-set, checkpoint kept) before it launches that generation and
+    before the resume point is read; an agent publishes only while ``generation`` equals its own. A publisher
+    whose condition fails reads again: a higher generation means it is fenced and stops publishing for good.
+    """
+
+    generation: int
+    step: int | None = None
+    key: str | None = None  # the checkpoint's prefix in the bucket
+    manifest_sha256: str | None = None  # of the bytes of <key>/MANIFEST.json
+
+
+@dataclass(frozen=True)
+class Progress:
+    """``progress.json``, written by the job's process, replaced atomically, at most once a second."""
+
+    step: int = 0
+    total_steps: int | None = None
+    loss: float | None = None
+    samples_per_s: float | None = None
+    checkpoint_step: int | None = None  # newest whole checkpoint on the local disk
+    done: bool = False
+    stops_by_file: bool = False  # this process polls the notice file; no SIGTERM is needed before the deadline
+    start_step: int = 0  # the step this process resumed from
+    metrics: dict[str, float] = field(default_factory=dict)  # e.g. {"accuracy": 0.98}; final ones with done
+
+
+@dataclass(frozen=True)
+class Notice:
+    """``notice.json``: stop request. The job saves and leaves before ``deadline_at`` (Unix seconds)."""
+
+    reason: str  # "interruption" | "stop"
+    deadline_at: float
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """One sample. Percentages 0 to 100 of the whole machine; GPU values are None where there is no GPU."""
+
+    cpu_percent: float | None = None
+    memory_percent: float | None = None
+    gpu_percent: float | None = None
+    gpu_memory_percent: float | None = None
+    gpu_count: int = 0
+
+
+# Phases of the agent, in order. "done" and "failed" and "stopped" are final, and are only reported once outputs, logs
+# and the last checkpoint are durable in the bucket.
+PHASES = ("checking", "setup", "restoring", "running", "saving", "done", "failed", "stopped")
+FINAL_PHASES = ("done", "failed", "stopped")
+
+
+@dataclass(frozen=True)
+class AgentStatus:
+    """``run/status.json``: what the agent knows, replaced atomically at least every 5 seconds while it lives."""
+
+    generation: int
+    phase: str
+    heartbeat_at: float  # Unix seconds on the machine's clock
+    progress: Progress = field(default_factory=Progress)
+    utilisation: Utilisation = field(default_factory=Utilisation)
+    durable_step: int | None = None  # newest checkpoint whole in the bucket and published
+    resumed_step: int | None = None  # the checkpoint this attempt resumed from; None: from the beginning
+    notice_deadline_at: float | None = None  # set once an interruption notice was seen
+    run_seconds: float = 0.0  # how long the user's `run` has been running (the whole of it, at the end)
+    exit_code: int | None = None  # of the user's `run`
+    error: str | None = None  # one line: what happened and what to do
+    checks: tuple[str, ...] = ()  # one line for each machine check: "gpu: skipped, a local host stands in for T4:1"
+    rejected: tuple[str, ...] = ()  # checkpoints not used, each with its reason
+    fenced: bool = False  # a newer generation exists: this attempt publishes nothing any more
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """``incoming/agent.json``: everything the agent is told. Holds no secret."""
+
+    job_id: str
+    generation: int
+    bucket: str
+    region: str
+    prefix: str  # Keys(prefix)
+    run: str  # a shell script, run by bash (sh where there is none) in work/
+    setup: str | None = None
+    envs: dict[str, str] = field(default_factory=dict)
+    checkpoint_interval: str = "600s"  # ENV_CHECKPOINT_INTERVAL
+    checkpoint_keep: int = 3
+    host: str = "systemd"  # "systemd": a real machine | "local": a host of the embedded cloud
+    login_user: str | None = None  # the user that `run` runs as; None: the agent's own
+    expect_accelerator: str = ""  # "T4:1"; what the machine check looks for
+    expect_gpus: int = 0
+    grace_seconds: float = 30.0  # from a stop request to the kill, when no notice gives a deadline
+    max_run_s: float | None = None  # from the agent's start; past it: stop, upload, power off
+    activate: str | None = None  # a shell line that puts the image's Python on PATH
+
+
+def to_json(value: Any) -> str:
+    """The JSON text of one of this module's dataclasses."""
+    return json.dumps(asdict(value), ensure_ascii=False)
+
+
+def _build(cls: type[Any], raw: dict[str, Any]) -> Any:
+    known = {f.name for f in fields(cls)}
+    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in raw.items() if k in known})
+
+
+def latest_from_json(text: str | bytes) -> Latest:
+    """A Latest. Raises ValueError or TypeError for other text."""
+    return _build(Latest, json.loads(text))  # type: ignore[no-any-return]
+
+
+def progress_from_json(text: str | bytes) -> Progress:
+    """A Progress; keys that this version does not know are dropped. Raises ValueError or TypeError for other text."""
+    return _build(Progress, json.loads(text))  # type: ignore[no-any-return]
+
+
+def config_from_json(text: str | bytes) -> AgentConfig:
+    """An AgentConfig. Raises ValueError or TypeError for other text."""
+    return _build(AgentConfig, json.loads(text))  # type: ignore[no-any-return]
+
+
+def notice_from_json(text: str | bytes) -> Notice:
+    """A Notice. Raises ValueError or TypeError for other text."""
+    return _build(Notice, json.loads(text))  # type: ignore[no-any-return]
+
+
+def status_from_json(text: str | bytes) -> AgentStatus:
+    """An AgentStatus. Raises ValueError or TypeError for other text."""
+    raw = json.loads(text)
+    raw["progress"] = _build(Progress, raw.get("progress") or {})
+    raw["utilisation"] = _build(Utilisation, raw.get("utilisation") or {})
+    return _build(AgentStatus, raw)  # type: ignore[no-any-return]
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replace ``path`` whole or not at all. A reader never sees half a file. Not fsynced: for status, not for data."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
