@@ -62,6 +62,8 @@ class EndReason(StrEnum):
     CANCELLED = "cancelled"
     MAX_RUN = "max-run"
     CLOUD_LOST = "cloud-lost"  # the embedded cloud died
+    REFUSED = "refused"  # credentials, permission, quota or the request itself: no other pool would help
+    FENCED = "fenced"  # a newer generation exists: it gave up by itself
 
 
 class MachineState(StrEnum):
@@ -141,8 +143,9 @@ class Attempt:
     started_at: float | None = None  # the agent was started
     notice_at: float | None = None  # when we learnt of the interruption
     handed_over: bool = False  # final checkpoint durable after a notice: the next generation may launch
+    stop_asked_at: float | None = None  # we asked the agent to save and stop
     ending_at: float | None = None  # terminate was first asked
-    ended_at: float | None = None  # seen gone: billing ends
+    ended_at: float | None = None  # first seen shutting down or gone: billing ends
     end_reason: EndReason | None = None
     end_detail: str | None = None  # the cloud's or the agent's own words, one line
     ended_by_cloud: bool = False  # EC2 took it (decides the free first hour)
@@ -237,7 +240,7 @@ class Observed:
 
     machines: tuple[Machine, ...] | None
     reports: tuple[AgentStatus, ...] = ()  # the newest of each generation, over SSH or from the bucket
-    unreachable: tuple[int, ...] = ()  # generations whose machine did not answer over SSH in this pass
+    silent_s: tuple[tuple[int, float], ...] = ()  # generation -> seconds since its status last changed, as we saw it
     wanted: str = "run"  # "run" | "cancel"
     cloud_gone: bool = False
 
@@ -246,6 +249,10 @@ class Observed:
         mine = [m for m in self.machines or () if m.generation == generation]
         mine.sort(key=lambda m: (m.gone, m.launched_at, m.instance_id))
         return mine[0] if mine else None
+
+    def silence_s(self, generation: int) -> float:
+        """Seconds since the status of a generation's agent was last seen to change; 0 where nothing is known."""
+        return dict(self.silent_s).get(generation, 0.0)
 
     def report(self, generation: int) -> AgentStatus | None:
         """What the agent of a generation last said."""

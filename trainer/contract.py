@@ -146,6 +146,7 @@ class AgentStatus:
     run_seconds: float = 0.0  # how long the user's `run` has been running (the whole of it, at the end)
     exit_code: int | None = None  # of the user's `run`
     error: str | None = None  # one line: what happened and what to do
+    failure: str | None = None  # with phase "failed", whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run"
     checks: tuple[str, ...] = ()  # one line for each machine check: "gpu: skipped, a local host stands in for T4:1"
     rejected: tuple[str, ...] = ()  # checkpoints not used, each with its reason
     fenced: bool = False  # a newer generation exists: this attempt publishes nothing any more

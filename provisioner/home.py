@@ -1,0 +1,51 @@
+"""Where cloudtrain keeps its state on this computer: ``CLOUDTRAIN_HOME``, else the XDG state directory."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One state directory, mode 0700. Each has its own controller; two homes may share one embedded cloud."""
+
+    root: Path
+    local_home: Path
+
+    @classmethod
+    def from_env(cls) -> Home:
+        """The home that ``CLOUDTRAIN_HOME`` and ``CLOUDTRAIN_LOCAL_HOME`` name; made where it is missing."""
+        default = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "cloudtrain"
+        root = Path(os.environ.get("CLOUDTRAIN_HOME") or default).expanduser().absolute()
+        local = os.environ.get("CLOUDTRAIN_LOCAL_HOME")
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return cls(root, Path(local).expanduser().absolute() if local else root / "local")
+
+    @property
+    def db(self) -> Path:
+        """The SQLite store."""
+        return self.root / "jobs.db"
+
+    @property
+    def id(self) -> str:
+        """This home's own id, made once: the ``driver`` of the jobs that its controller drives."""
+        path = self.root / "id"
+        if not path.exists():
+            temporary = path.with_name(f".id.{os.getpid()}")
+            temporary.write_text(secrets.token_hex(8))
+            try:
+                os.link(temporary, path)  # the first of two wins
+            except FileExistsError:
+                pass
+            finally:
+                temporary.unlink()
+        return path.read_text().strip()
+
+    def job_dir(self, job_id: str) -> Path:
+        """The folder of one job: snapshot, keys, logs."""
+        path = self.root / "jobs" / job_id
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
