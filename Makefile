@@ -1,0 +1,46 @@
+# Everything sets itself up: the first target that needs the virtual environment makes it (.venv, pinned by
+# constraints.txt). To use the CPU build of torch, see "CPU torch first" in README.md.
+
+BIN := .venv/bin
+PY := $(BIN)/python
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint fix bench
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## show the whole story on this machine: launch, interruption, resume, results, bill
+	@$(BIN)/cloudtrain local demo
+
+test: $(READY) ## run all tests
+	$(PY) -m pytest -n 2 --dist loadgroup
+
+lint: $(READY) ## check format, style, types and import directions
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test ## the gate: lint and test
+
+fix: $(READY) ## apply the formatter and the safe style fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## run every benchmark and write benchmarks/RESULTS.md
+	$(PY) -m benchmarks
+
+# An existing .venv is kept, so that a torch that you chose yourself stays.
+$(READY): pyproject.toml setup.py constraints.txt
+	@test -x $(PY) || { \
+	  for python in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	      echo "making .venv with $$python"; "$$python" -m venv .venv; exit; \
+	    fi; \
+	  done; \
+	  echo "make: no Python >= 3.11 found; install one, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@echo "installing into .venv (once; a minute or two, mostly torch)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,train,dev]'
+	@touch $@
