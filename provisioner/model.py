@@ -137,10 +137,12 @@ class Attempt:
     claimed_at: float
     prices: tuple[PricePoint, ...] = ()  # what was paid, from when; first entry: the price at launch
     image_id: str | None = None
+    launch_asked_at: float | None = None  # RunInstances was called, or is about to be
     instance_id: str | None = None
     spot_request_id: str | None = None
     running_at: float | None = None  # first seen running: billing starts
     started_at: float | None = None  # the agent was started
+    unseen_since: float | None = None  # the cloud's list has lacked the machine from here on
     notice_at: float | None = None  # when we learnt of the interruption
     handed_over: bool = False  # final checkpoint durable after a notice: the next generation may launch
     stop_asked_at: float | None = None  # we asked the agent to save and stop
@@ -244,10 +246,12 @@ class Observed:
     wanted: str = "run"  # "run" | "cancel"
     cloud_gone: bool = False
 
-    def machine(self, generation: int) -> Machine | None:
-        """The machine of a generation that is not gone; else one that is; else None."""
-        mine = [m for m in self.machines or () if m.generation == generation]
-        mine.sort(key=lambda m: (m.gone, m.launched_at, m.instance_id))
+    def machine(self, attempt: Attempt) -> Machine | None:
+        """The attempt's own machine where its id is known, else the oldest of its generation that is not gone."""
+        mine = [m for m in self.machines or () if m.generation == attempt.generation]
+        mine.sort(key=lambda m: (m.instance_id != attempt.instance_id, m.gone, m.launched_at, m.instance_id))
+        if attempt.instance_id is not None:
+            mine = [m for m in mine if m.instance_id == attempt.instance_id]
         return mine[0] if mine else None
 
     def silence_s(self, generation: int) -> float:

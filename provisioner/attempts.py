@@ -1,0 +1,284 @@
+"""How one attempt moves on: a pure step from what was seen to the attempt's next state and the effects it needs.
+
+claimed ──Resolve──▶ claimed(image) ──Launch──▶ booting ──Ship──▶ working ──▶ ending ──▶ ended
+                          refused ─────────────────────────────────────────────────────▶ ended
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cloudtrain.provisioner.limits import Limits
+from cloudtrain.provisioner.model import (
+    Attempt,
+    EndReason,
+    Machine,
+    MachineState,
+    Observed,
+    Phase,
+)
+from cloudtrain.trainer.contract import FINAL_PHASES, AgentStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Pin the image and the price of a claimed attempt."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Fence the checkpoints' pointer under the generation, then start the machine."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ship:
+    """Send code and start the agent."""
+
+    generation: int
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Reprice:
+    """Read the pool's price again."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStop:
+    """Ask the agent to save, bring outputs to the bucket and stop."""
+
+    generation: int
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Ask for the end of a machine; repeated until it is seen gone."""
+
+    region: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Bring results and logs home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Delete what else the job has in the cloud."""
+
+
+Effect = Resolve | Launch | Ship | Reprice | RequestStop | Terminate | Collect | Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an attempt becomes, what must be done for it, and what to tell the person."""
+
+    attempt: Attempt
+    effects: tuple[Effect, ...] = ()
+    events: tuple[str, ...] = ()
+
+
+def live(attempt: Attempt) -> bool:
+    """Whether the attempt still stands for the job: not ended, and not merely waiting for EC2 to take its machine."""
+    return attempt.phase is not Phase.ENDED and not attempt.handed_over
+
+
+def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason | None, limits: Limits) -> Step:
+    """One pass over an attempt that has not ended. ``leaving`` is the job's outcome once it has one."""
+    if seen.machines is None:
+        return Step(attempt)  # the cloud could not be asked: nothing is concluded
+    machine = seen.machine(attempt)
+    if attempt.phase is Phase.CLAIMED:
+        return _claimed(attempt, machine, now, leaving, limits)
+    if attempt.phase is Phase.ENDING:
+        return _ending(attempt, machine, now, limits)
+    report = seen.report(attempt.generation)
+    if report is not None:
+        attempt = _note_report(attempt, report)
+    if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
+        attempt = replace(attempt, running_at=now)
+    if machine is None or machine.state in (MachineState.SHUTTING_DOWN, MachineState.TERMINATED):
+        return _machine_went(attempt, machine, report, now, limits)
+    if machine.state in (MachineState.STOPPING, MachineState.STOPPED):
+        return end(attempt, EndReason.MACHINE_LOST, f"the machine is {machine.state}", now)
+    if attempt.phase is Phase.BOOTING:
+        return _booting(attempt, machine, now, leaving, limits)
+    return _working(attempt, machine, report, seen, now, leaving, limits)
+
+
+def end(attempt: Attempt, reason: EndReason, detail: str | None, now: float) -> Step:
+    """Start to end an attempt whose machine may live; terminating begins with the next pass."""
+    ending = replace(attempt, phase=Phase.ENDING, ending_at=now, end_reason=reason, end_detail=detail)
+    return Step(ending, terminate(ending))
+
+
+def terminate(attempt: Attempt) -> tuple[Effect, ...]:
+    """The terminate effect of an attempt whose instance id is known."""
+    return (Terminate(attempt.pool.region, attempt.instance_id),) if attempt.instance_id else ()
+
+
+def ended(attempt: Attempt, reason: EndReason, detail: str | None, now: float) -> Attempt:
+    """An attempt that is over: its machine is gone or never was."""
+    return replace(
+        attempt,
+        phase=Phase.ENDED,
+        ended_at=now if attempt.ended_at is None else attempt.ended_at,
+        end_reason=attempt.end_reason or reason,
+        end_detail=attempt.end_detail or detail,
+    )
+
+
+def _claimed(attempt: Attempt, machine: Machine | None, now: float, leaving: EndReason | None, limits: Limits) -> Step:
+    if machine is not None:  # launched by us in a pass whose end we did not see: adopted by its tag
+        return Step(launched(attempt, machine))
+    if attempt.launch_asked_at is None:
+        if leaving is not None:
+            return Step(ended(attempt, leaving, None, now))
+        if attempt.image_id is None:
+            return Step(attempt, (Resolve(attempt.generation),))
+        return Step(replace(attempt, launch_asked_at=now), (Launch(attempt.generation),))
+    if now - attempt.launch_asked_at > limits.launch_unknown_s:
+        return Step(ended(attempt, leaving or EndReason.NO_CAPACITY, "the cloud never answered the launch", now))
+    # Asked before, fate unknown: the same token again can't make a second machine, and tells what became of the first.
+    return Step(attempt, (Launch(attempt.generation),))
+
+
+def launched(attempt: Attempt, machine: Machine) -> Attempt:
+    """The attempt once its machine is known."""
+    return replace(
+        attempt, phase=Phase.BOOTING, instance_id=machine.instance_id, spot_request_id=machine.spot_request_id
+    )
+
+
+def _booting(attempt: Attempt, machine: Machine, now: float, leaving: EndReason | None, limits: Limits) -> Step:
+    if leaving is not None:
+        return end(attempt, leaving, None, now)
+    if machine.taken_by_cloud:
+        return Step(_with_notice(attempt, now))  # EC2 takes it; nothing is lost by waiting
+    if now - attempt.claimed_at > limits.boot_s:
+        minutes = limits.boot_s / 60
+        return end(attempt, EndReason.BOOT_TIMEOUT, f"no agent {minutes:.0f} min after the launch", now)
+    if machine.state is MachineState.RUNNING and machine.endpoint is not None:
+        return Step(attempt, (Ship(attempt.generation, machine),))
+    return Step(attempt)
+
+
+def _working(
+    attempt: Attempt,
+    machine: Machine,
+    report: AgentStatus | None,
+    seen: Observed,
+    now: float,
+    leaving: EndReason | None,
+    limits: Limits,
+) -> Step:
+    events: tuple[str, ...] = ()
+    if attempt.notice_at is None and _noticed(machine, report):
+        attempt = _with_notice(attempt, now)
+        events = (f"attempt {attempt.generation}: EC2 takes the machine back; saving a last checkpoint",)
+    if report is not None and report.phase in FINAL_PHASES:
+        step = _finished(attempt, report, now, limits, leaving)
+        return replace(step, events=events + step.events)
+    if leaving is not None:
+        return _stop(attempt, machine, now, leaving, limits)
+    silence = seen.silence_s(attempt.generation)
+    if silence > (limits.silent_s if report is not None else limits.unreachable_s):
+        return end(attempt, EndReason.AGENT_LOST, f"the agent has said nothing for {silence:.0f} s", now)
+    if attempt.prices and now - attempt.prices[-1].at >= limits.reprice_s:
+        return Step(attempt, (Reprice(attempt.generation),), events)
+    return Step(attempt, (), events)
+
+
+def _stop(attempt: Attempt, machine: Machine, now: float, leaving: EndReason, limits: Limits) -> Step:
+    if attempt.stop_asked_at is None:
+        return Step(replace(attempt, stop_asked_at=now), (RequestStop(attempt.generation, machine),))
+    if now - attempt.stop_asked_at > limits.stop_s:
+        return end(attempt, leaving, "stopped without its agent's leave", now)
+    return Step(attempt)
+
+
+def _finished(attempt: Attempt, report: AgentStatus, now: float, limits: Limits, leaving: EndReason | None) -> Step:
+    if report.phase == "done":
+        return end(attempt, EndReason.SUCCEEDED, None, now)
+    if report.phase == "failed":
+        reason = {"machine": EndReason.MACHINE_UNFIT, "max_run": EndReason.MAX_RUN}.get(report.failure or "")
+        return end(attempt, reason or EndReason.JOB_FAILED, report.error, now)
+    if report.fenced:
+        return end(attempt, EndReason.FENCED, "a newer generation exists", now)
+    if attempt.notice_at is None or leaving is not None:
+        return end(attempt, leaving or EndReason.MACHINE_LOST, report.error, now)
+    # Saved after a notice: the next generation may launch while this machine waits for EC2 (its first hour is free).
+    deadline = report.notice_deadline_at or attempt.notice_at
+    if now - max(deadline, attempt.notice_at) > limits.notice_grace_s:
+        return end(attempt, EndReason.INTERRUPTED, "EC2 gave notice and did not take the machine", now)
+    if attempt.handed_over:
+        return Step(attempt)
+    text = f"attempt {attempt.generation}: checkpoint of step {attempt.durable_step or 0} is safe"
+    return Step(replace(attempt, handed_over=True), (), (text,))
+
+
+def _ending(attempt: Attempt, machine: Machine | None, now: float, limits: Limits) -> Step:
+    started = attempt.ending_at if attempt.ending_at is not None else now
+    if machine is None:
+        if now - started > limits.gone_unseen_s:  # NotFound alone does not mean gone
+            return Step(ended(attempt, EndReason.MACHINE_LOST, None, now))
+        return Step(attempt, terminate(attempt))
+    if machine.gone:
+        return Step(ended(attempt, EndReason.MACHINE_LOST, None, now))
+    if machine.state is MachineState.SHUTTING_DOWN:
+        return Step(attempt if attempt.ended_at is not None else replace(attempt, ended_at=now))
+    return Step(attempt, terminate(attempt))
+
+
+def _machine_went(
+    attempt: Attempt, machine: Machine | None, report: AgentStatus | None, now: float, limits: Limits
+) -> Step:
+    """The machine is absent, shutting down or terminated, and not because we asked."""
+    if machine is None:
+        if now - attempt.claimed_at < limits.unseen_s or attempt.unseen_since is None:
+            return Step(replace(attempt, unseen_since=attempt.unseen_since or now))
+        if now - attempt.unseen_since < limits.gone_unseen_s:
+            return Step(attempt)
+        return Step(ended(attempt, EndReason.MACHINE_LOST, "the cloud shows the machine no more", now))
+    attempt = replace(attempt, ended_at=attempt.ended_at if attempt.ended_at is not None else now)
+    if not machine.gone:
+        return Step(attempt)
+    if report is not None and report.phase == "done":
+        return Step(ended(attempt, EndReason.SUCCEEDED, None, now))
+    if report is not None and report.phase == "failed":
+        reason = {"machine": EndReason.MACHINE_UNFIT, "max_run": EndReason.MAX_RUN}.get(report.failure or "")
+        return Step(ended(attempt, reason or EndReason.JOB_FAILED, report.error, now))
+    words = machine.state_reason or "no reason given"
+    if machine.taken_by_cloud:
+        gone = replace(attempt, ended_by_cloud=True)
+        return Step(ended(gone, EndReason.INTERRUPTED, words, now))
+    return Step(ended(attempt, EndReason.MACHINE_LOST, f"{words}: {machine.state_message or ''}".strip(": "), now))
+
+
+def _noticed(machine: Machine, report: AgentStatus | None) -> bool:
+    return machine.taken_by_cloud or (report is not None and report.notice_deadline_at is not None)
+
+
+def _with_notice(attempt: Attempt, now: float) -> Attempt:
+    return attempt if attempt.notice_at is not None else replace(attempt, notice_at=now)
+
+
+def _note_report(attempt: Attempt, report: AgentStatus) -> Attempt:
+    """What the agent's report adds to the durable record. Steps only ever grow."""
+    durable = max((s for s in (attempt.durable_step, report.durable_step) if s is not None), default=None)
+    return replace(
+        attempt,
+        start_step=max(attempt.start_step, report.resumed_step or 0),
+        last_step=max(attempt.last_step, report.progress.step),
+        durable_step=durable,
+        run_seconds=max(attempt.run_seconds, report.run_seconds),
+    )

@@ -1,0 +1,345 @@
+"""What to do next for a job: pure, over what one pass observed. No clock, random, environment or I/O in here.
+
+A pass is ``decide`` → save the record → perform the effects → ``absorb`` each outcome. The record is durable before
+any effect, so that a controller that dies between any two lines finds its intent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from cloudtrain.pricing.model import Offering
+from cloudtrain.provisioner import attempts as at
+from cloudtrain.provisioner.attempts import Effect
+from cloudtrain.provisioner.limits import DEFAULT, Limits
+from cloudtrain.provisioner.model import (
+    Attempt,
+    Avoid,
+    EndReason,
+    JobRecord,
+    JobStatus,
+    Machine,
+    MachineState,
+    Observed,
+    Phase,
+    PricePoint,
+)
+
+TOKEN_LIMIT = 64  # ASCII characters; EC2 developer guide, "Ensuring idempotency", seen 2026-11
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The record as it must be saved, then the effects in order, and lines for the job's history."""
+
+    record: JobRecord
+    effects: tuple[Effect, ...] = ()
+    events: tuple[str, ...] = ()
+
+
+def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAULT) -> Decision:
+    """The next step of a job."""
+    if seen.cloud_gone:
+        return _lost(record, now)
+    record, events = _wanted(record, seen)
+    steps: list[at.Step] = []
+    for attempt in record.attempts:
+        if attempt.phase is Phase.ENDED:
+            steps.append(at.Step(attempt))
+        else:
+            steps.append(at.advance(attempt, seen, now, leaving=record.outcome, limits=limits))
+    before = record.attempts
+    record = replace(record, attempts=tuple(step.attempt for step in steps))
+    effects = [effect for step in steps for effect in step.effects]
+    events += [line for step in steps for line in step.events]
+    for old, new in zip(before, record.attempts, strict=True):
+        record, lines = _conclude(record, old, new, now, limits)
+        events += lines
+    record = _note_progress(record, seen)
+    effects += _strays(record, seen)
+    if record.outcome is None and not any(at.live(a) for a in record.attempts) and seen.machines is not None:
+        record, lines = _next_attempt(record, now, limits)
+        events += lines
+    if record.outcome is not None and all(a.phase is Phase.ENDED for a in record.attempts):
+        record, closing, lines = _close(record, now, limits)
+        effects += closing
+        events += lines
+    return Decision(replace(record, status=status_of(record, seen)), tuple(effects), tuple(events))
+
+
+def _wanted(record: JobRecord, seen: Observed) -> tuple[JobRecord, list[str]]:
+    if seen.wanted == "cancel" and record.outcome is None:
+        return replace(record, outcome=EndReason.CANCELLED, detail="cancelled by you"), ["cancelling"]
+    return record, []
+
+
+def _lost(record: JobRecord, now: float) -> Decision:
+    detail = "lost with its cloud: the embedded cloud died, its machines and objects are gone; launch it again"
+    over = tuple(
+        a
+        if a.phase is Phase.ENDED
+        else at.ended(replace(a, end_reason=EndReason.CLOUD_LOST), EndReason.CLOUD_LOST, None, now)
+        for a in record.attempts
+    )
+    lost = replace(
+        record,
+        attempts=over,
+        outcome=EndReason.CLOUD_LOST,
+        detail=detail,
+        collected=True,
+        swept=True,
+        finished_at=now,
+        status=JobStatus.FAILED,
+    )
+    return Decision(lost, (), (detail,))
+
+
+def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: Limits) -> tuple[JobRecord, list[str]]:
+    """What an attempt's notice or end means for the job, once, when it becomes known."""
+    if old.notice_at is None and new.notice_at is not None:  # the next attempt may start before this one has ended
+        record = replace(record, avoid=(*record.avoid, Avoid(new.pool, now + limits.avoid_s, "reclaimed")))
+    reason = new.end_reason
+    if reason is None or old.end_reason is not None:
+        return record, []
+    detail = f": {new.end_detail}" if new.end_detail else ""
+    lines = [f"attempt {new.generation}: {reason}{detail}"]
+    if reason is EndReason.INTERRUPTED:
+        avoid = Avoid(new.pool, now + limits.avoid_s, "reclaimed")
+        return replace(record, preemptions=record.preemptions + 1, avoid=(*record.avoid, avoid)), lines
+    if reason in (EndReason.NO_CAPACITY, EndReason.BOOT_TIMEOUT):
+        avoid = Avoid(new.pool, now + limits.avoid_s, new.end_detail or str(reason))
+        record = replace(record, avoid=(*record.avoid, avoid))
+    if reason in (EndReason.SUCCEEDED, EndReason.JOB_FAILED, EndReason.MAX_RUN, EndReason.REFUSED):
+        return replace(record, outcome=record.outcome or reason, detail=record.detail or new.end_detail), lines
+    unfit = (EndReason.MACHINE_LOST, EndReason.BOOT_TIMEOUT, EndReason.AGENT_LOST, EndReason.MACHINE_UNFIT)
+    if reason in unfit:
+        avoid = Avoid(new.pool, now + limits.avoid_s, str(reason))
+        record = replace(record, failures=record.failures + 1, avoid=(*record.avoid, avoid))
+        if record.failures >= limits.machine_failures and record.outcome is None:
+            detail = new.end_detail or str(reason)
+            record = replace(
+                record, outcome=EndReason.JOB_FAILED, detail=f"{record.failures} machines failed: {detail}"
+            )
+    return record, lines
+
+
+def _note_progress(record: JobRecord, seen: Observed) -> JobRecord:
+    for report in seen.reports:
+        if report.generation == record.generation:
+            total = report.progress.total_steps or record.total_steps
+            metrics = dict(report.progress.metrics)
+            if report.progress.done and report.progress.loss is not None:
+                metrics.setdefault("loss", report.progress.loss)
+            record = replace(record, total_steps=total)
+            if report.progress.done and metrics:
+                record = replace(record, metrics=tuple(sorted(metrics.items())))
+    return record
+
+
+def _strays(record: JobRecord, seen: Observed) -> list[Effect]:
+    """Machines with the job's tag that no attempt owns: a launch whose fate was unknown came true after all."""
+    owned = {a.instance_id for a in record.attempts if a.phase is not Phase.ENDED}
+    claiming = {a.generation for a in record.attempts if a.phase is Phase.CLAIMED}
+    regions = {a.generation: a.pool.region for a in record.attempts}
+    return [
+        at.Terminate(regions.get(m.generation, record.region), m.instance_id)
+        for m in seen.machines or ()
+        if m.instance_id not in owned
+        and m.generation not in claiming
+        and m.state not in (MachineState.TERMINATED, MachineState.SHUTTING_DOWN)
+    ]
+
+
+def _next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, list[str]]:
+    """Claim the cheapest pool that is not avoided; without one, end (nothing ran yet) or wait (in recovery)."""
+    avoided = {a.pool: a for a in record.avoid if a.until_at > now}
+    offering = next((o for o in record.offerings if o.pool not in avoided), None)
+    if offering is not None:
+        generation = record.generation + 1
+        attempt = Attempt(
+            generation=generation,
+            pool=offering.pool,
+            client_token=client_token(record.job_id, generation, offering),
+            phase=Phase.CLAIMED,
+            claimed_at=now,
+            prices=(PricePoint(now, offering.price_per_hour.amount),),
+        )
+        record = replace(
+            record,
+            generation=generation,
+            attempts=(*record.attempts, attempt),
+            avoid=tuple(avoided.values()),
+        )
+        again = f", {record.preemptions} interruption(s) so far" if record.preemptions else ""
+        return record, [f"attempt {generation}: asking for {offering.pool}{again}"]
+    last = max((a.ended_at or 0 for a in record.attempts if a.started_at is not None), default=None)
+    if last is not None and now - last < limits.recovery_wait_s:
+        return record, []  # the avoided pools come back within minutes
+    tried = len({a.pool for a in record.attempts})
+    detail = f"no capacity: all {tried} pools refused; try later, other accelerators, or use_spot: false"
+    return replace(record, outcome=EndReason.NO_CAPACITY, detail=detail), [detail]
+
+
+def client_token(job_id: str, generation: int, offering: Offering) -> str:
+    """The attempt's client token. It holds the pool, so that one token can't make two machines in two zones."""
+    digest = hashlib.sha256(str(offering.pool).encode()).hexdigest()[:12]
+    return f"ct-{job_id[:32]}-{generation}-{digest}"[:TOKEN_LIMIT]
+
+
+def _close(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, list[Effect], list[str]]:
+    """Everything is terminated: bring it home, sweep, and then, not before, call the job finished."""
+    since = max((a.ended_at or 0 for a in record.attempts), default=now)
+    overdue = now - since > limits.closing_s
+    if not record.collected and not overdue:
+        return record, [at.Collect()], []
+    if not record.swept and not overdue:
+        return record, [at.Sweep()], []
+    if record.finished_at is not None:
+        return record, [], []
+    lines = []
+    if overdue and not (record.collected and record.swept):
+        left = "results are still in the bucket" if not record.collected else "some of its resources are still there"
+        lines.append(f"gave up after {limits.closing_s / 60:.0f} min: {left}")
+    return replace(record, finished_at=now), [], lines
+
+
+def status_of(record: JobRecord, seen: Observed) -> JobStatus:
+    """The word that ``ls`` shows."""
+    if record.finished_at is not None:
+        if record.outcome is EndReason.SUCCEEDED:
+            return JobStatus.SUCCEEDED
+        return JobStatus.CANCELLED if record.outcome is EndReason.CANCELLED else JobStatus.FAILED
+    if record.outcome is not None:
+        return JobStatus.STOPPING
+    current = next((a for a in reversed(record.attempts) if at.live(a)), None)
+    ran = any(a.started_at is not None for a in record.attempts if a is not current)
+    if current is None:
+        return JobStatus.RECOVERING if ran else JobStatus.PENDING
+    if current.phase is Phase.WORKING:
+        report = seen.report(current.generation)
+        training = report is not None and report.phase in ("running", "saving", "done")
+        return JobStatus.RUNNING if training else JobStatus.RECOVERING if ran else JobStatus.STARTING
+    return JobStatus.RECOVERING if ran else JobStatus.PROVISIONING
+
+
+# Outcomes of effects. absorb() folds each into the record.
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The image, and the pool's price now where the cloud names one."""
+
+    generation: int
+    image_id: str
+    price: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """RunInstances answered with a machine."""
+
+    generation: int
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRefused:
+    """RunInstances said no. ``fatal``: no other pool would say yes (permission, a wrong request).
+
+    ``quota`` widens the refusal to all pools of the same region, instance family letter and capacity type.
+    """
+
+    generation: int
+    detail: str
+    fatal: bool = False
+    quota: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """The agent runs."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShipRefused:
+    """The machine itself said no (full disk, broken Python): not a network fault."""
+
+    generation: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repriced:
+    """The pool's price now."""
+
+    generation: int
+    price: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Results and logs are home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What the sweep could not delete yet."""
+
+    left: tuple[str, ...]
+
+
+Outcome = Resolved | Launched | LaunchRefused | Shipped | ShipRefused | Repriced | Collected | Swept
+
+
+def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEFAULT) -> Decision:
+    """The record once an effect's outcome is known. Holds no effects."""
+    if isinstance(outcome, Collected):
+        return Decision(replace(record, collected=True))
+    if isinstance(outcome, Swept):
+        return Decision(replace(record, swept=not outcome.left))
+    old = next(a for a in record.attempts if a.generation == outcome.generation)
+    new, events = _absorb_attempt(old, outcome, now)
+    record = replace(record, attempts=tuple(new if a is old else a for a in record.attempts))
+    record, lines = _conclude(record, old, new, now, limits)
+    if isinstance(outcome, LaunchRefused) and outcome.quota:
+        record = _avoid_family(record, old, outcome.detail, now, limits)
+    return Decision(record, (), (*events, *lines))
+
+
+def _absorb_attempt(old: Attempt, outcome: Outcome, now: float) -> tuple[Attempt, tuple[str, ...]]:
+    match outcome:
+        case Resolved(price=price, image_id=image_id):
+            prices = old.prices if price is None else (PricePoint(now, price),)
+            return replace(old, image_id=image_id, prices=prices), ()
+        case Launched(machine=machine):
+            text = f"attempt {old.generation}: {machine.instance_id} at ${old.prices[0].usd_per_hour}/h"
+            return at.launched(old, machine), (text,)
+        case LaunchRefused(detail=detail, fatal=fatal):
+            return at.ended(old, EndReason.REFUSED if fatal else EndReason.NO_CAPACITY, detail, now), ()
+        case Shipped():
+            return replace(old, phase=Phase.WORKING, started_at=now), (f"attempt {old.generation}: agent started",)
+        case ShipRefused(detail=detail):
+            return at.end(old, EndReason.MACHINE_UNFIT, detail, now).attempt, ()
+        case Repriced(price=price):
+            paid = price if price is not None else old.prices[-1].usd_per_hour
+            return replace(old, prices=(*old.prices, PricePoint(now, paid))), ()
+    raise AssertionError(outcome)
+
+
+def _avoid_family(record: JobRecord, refused: Attempt, why: str, now: float, limits: Limits) -> JobRecord:
+    """A quota counts a family's vCPUs in one region and market; every pool under it would refuse too."""
+
+    def same(offering: Offering) -> bool:
+        pool = offering.pool
+        return (
+            pool.region == refused.pool.region
+            and pool.capacity_type is refused.pool.capacity_type
+            and pool.instance_type[0] == refused.pool.instance_type[0]
+        )
+
+    more = tuple(Avoid(o.pool, now + limits.avoid_s, why) for o in record.offerings if same(o))
+    return replace(record, avoid=record.avoid + more)

@@ -1,0 +1,29 @@
+"""The controller's own time limits. Every wait has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, unless the name says otherwise."""
+
+    launch_unknown_s: float = 600  # a launch whose fate is unknown is given up (EC2 shows a new id within minutes)
+    unseen_s: float = (
+        600  # a launched machine that never shows up is given up (2.1 of the EC2 consistency guide: minutes)
+    )
+    boot_s: float = 900  # from the launch to a started agent
+    silent_s: float = 300  # the machine answers, its agent's status does not change: the agent is lost
+    unreachable_s: float = 1800  # the machine runs and nothing answers: it is given up
+    stop_s: float = 45  # from our stop request to terminating anyway
+    notice_grace_s: float = 180  # after a notice's deadline, EC2 should have taken the machine: we end it
+    gone_unseen_s: float = 120  # after terminate, a machine that is not listed any more counts as gone
+    avoid_s: float = 600  # a pool without capacity, or that was reclaimed, is left alone
+    recovery_wait_s: float = 24 * 3600  # how long a job that ran waits for capacity
+    closing_s: float = 900  # bringing results home and sweeping
+    reprice_s: float = 3600  # the price is read anew each hour of a machine's life
+    machine_failures: int = 3  # unfit machines, lost agents and the like before the job fails
+
+
+DEFAULT = Limits()
