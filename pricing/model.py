@@ -32,6 +32,7 @@ class InstanceType:
 
     ``accelerator`` is the catalogue's short name ("T4", "A100-80GB"); ``accelerator_memory_gib`` is the
     memory of one accelerator as it is marketed (an A10G counts as 24, not the 22.35 its driver reports).
+    ``unusable`` says why no job can run on the type, where none can.
     """
 
     name: str
@@ -44,6 +45,7 @@ class InstanceType:
     local_nvme_gb: int
     source: str
     as_of: date
+    unusable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

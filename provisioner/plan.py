@@ -1,0 +1,111 @@
+"""The plan: which pools to try for a job, in which order, and why every other type is out. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from cloudtrain.pricing.accelerators import AcceleratorError, canonical, parse
+from cloudtrain.pricing.catalog import Catalog
+from cloudtrain.pricing.model import CapacityType, Money, Offering
+from cloudtrain.pricing.requirements import Amount, Dropped, Requirements, Selection, Why, select
+from cloudtrain.provisioner.errors import NoCapacity, UsageError
+from cloudtrain.provisioner.model import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``offerings``: at least one, in the order in which to try them. ``dropped``: every type that has none of them.
+
+    ``on_demand_usd_per_hour``: the cheapest on-demand price of any machine that fits, whatever
+    ``max_hourly_cost`` says; None where none is known. It is what savings are counted against.
+    """
+
+    offerings: tuple[Offering, ...]
+    dropped: tuple[Dropped, ...]
+    on_demand_usd_per_hour: Decimal | None
+
+
+def make_plan(spec: JobSpec, catalog: Catalog, *, cloud: str) -> Plan:
+    """Rank the pools that fit the job.
+
+    ``cloud`` is "aws", or "local" for the same pools in the embedded cloud. Raises UsageError for a spec that names
+    no machine or one that the catalogue doesn't know, NoCapacity when nothing fits.
+    """
+    wanted = requirements(spec, catalog)
+    selection = select(catalog, wanted)
+    if not selection.offerings:
+        raise NoCapacity(_nothing_fits(spec, wanted, selection))
+    on_demand = select(catalog, replace(wanted, capacity_type=CapacityType.ON_DEMAND, max_price_per_hour=None))
+    prices = [offering.price_per_hour.amount for offering in on_demand.offerings]
+    offerings = tuple(replace(o, pool=replace(o.pool, cloud=cloud)) for o in selection.offerings)
+    return Plan(offerings, selection.dropped, min(prices, default=None))
+
+
+def requirements(spec: JobSpec, catalog: Catalog) -> Requirements:
+    """What the job asks of a machine. Raises UsageError as ``make_plan`` does."""
+    if spec.accelerators is None and spec.instance_type is None:
+        raise UsageError(
+            f"{spec.name}: no GPU asked for: set resources.accelerators, such as T4:1, or resources.instance_type"
+        )
+    if spec.instance_type is not None and catalog.instance(spec.instance_type) is None:
+        names = [instance.name for instance in catalog.instances]
+        raise UsageError(
+            f"{spec.name}: unknown instance type {spec.instance_type!r}{_nearest(spec.instance_type, names)}"
+        )
+    for place in spec.infra:
+        region = place.partition("/")[2]
+        if region and region not in catalog.regions:
+            raise UsageError(
+                f"{spec.name}: no prices are known for {place!r}{_nearest(region, sorted(catalog.regions), 'aws/')}"
+            )
+    limit = spec.max_hourly_cost_usd
+    try:
+        return Requirements(
+            capacity_type=CapacityType.SPOT if spec.use_spot else CapacityType.ON_DEMAND,
+            accelerators=parse(spec.accelerators) if spec.accelerators is not None else (),
+            cpus=Amount.parse(spec.cpus) if spec.cpus is not None else None,
+            memory_gib=Amount.parse(spec.memory) if spec.memory is not None else None,
+            infra=spec.infra,
+            instance_type=spec.instance_type,
+            max_price_per_hour=Money(limit) if limit is not None else None,
+        )
+    except AcceleratorError as error:
+        raise UsageError(f"{spec.name}: accelerators: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"{spec.name}: cpus or memory: {error}") from error
+
+
+def _nearest(name: str, known: list[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f": did you mean {prefix}{near[0]}?" if near else f": known are {', '.join(prefix + n for n in known)}"
+
+
+_ADVICE = {
+    Why.OTHER_TYPE: "leave resources.instance_type out, or change accelerators",
+    Why.OTHER_ACCELERATOR: "ask for another count or accelerator, or several: {A100:8, H100:8}",
+    Why.UNUSABLE: "ask for another accelerator",
+    Why.CPUS: "change resources.cpus",
+    Why.MEMORY: "change resources.memory",
+    Why.NO_PRICE: "ask for another accelerator, or change use_spot",
+    Why.REGION: "change resources.infra",
+    Why.TOO_DEAR: "raise resources.max_hourly_cost",
+}
+
+
+def _nothing_fits(spec: JobSpec, wanted: Requirements, selection: Selection) -> str:
+    """One line: the reason of the type that came closest, how many types fell for which reason, what to do."""
+    order = list(Why)
+    closest = max(selection.dropped, key=lambda d: order.index(d.why), default=None)
+    what = canonical(wanted.accelerators) if wanted.accelerators else wanted.instance_type
+    head = f"{spec.name}: nothing fits {what} {wanted.capacity_type}"
+    if closest is None:
+        return f"{head}: the catalogue is empty"
+    counts = Counter(d.why for d in selection.dropped)
+    tally = ", ".join(f"{counts[why]} {why}" for why in order if counts[why])
+    advice = _ADVICE[closest.why]
+    if wanted.memory_gib is None and counts[Why.MEMORY] and closest.why is not Why.MEMORY:
+        advice += ", or set resources.memory (16+) to allow less than 1.5x GPU memory"
+    return f"{head}: {closest.reason} ({closest.instance_type}); {len(selection.dropped)} types dropped ({tally}); {advice}"
