@@ -75,6 +75,8 @@ class Sweep:
     """Delete what else the job has in the cloud."""
 
 
+STARTED_PHASES = ("running", "saving", *FINAL_PHASES)
+
 Effect = Resolve | Launch | Ship | Reprice | RequestStop | Terminate | Collect | Sweep
 
 
@@ -277,7 +279,7 @@ def _note_report(attempt: Attempt, report: AgentStatus) -> Attempt:
     durable = max((s for s in (attempt.durable_step, report.durable_step) if s is not None), default=None)
     return replace(
         attempt,
-        start_step=max(attempt.start_step, report.resumed_step or 0),
+        start_step=(report.resumed_step or 0) if report.phase in STARTED_PHASES else attempt.start_step,
         last_step=max(attempt.last_step, report.progress.step),
         durable_step=durable,
         run_seconds=max(attempt.run_seconds, report.run_seconds),

@@ -92,10 +92,8 @@ def _paid(attempt: Attempt, seconds: float) -> Decimal:
 def lost_steps(record: JobRecord, index: int) -> int:
     """Steps that an attempt trained and the next one had to train again; 0 while no next one has resumed."""
     attempt = record.attempts[index]
-    later = [a for a in record.attempts[index + 1 :] if a.started_at is not None]
-    if not later or attempt.started_at is None:
-        return 0
-    return max(0, attempt.last_step - later[0].start_step)
+    resumed = next((a.start_step for a in record.attempts[index + 1 :] if a.start_step is not None), None)
+    return 0 if resumed is None else max(0, attempt.last_step - resumed)
 
 
 def _on_demand(record: JobRecord, lines: tuple[Line, ...]) -> Decimal | None:
@@ -104,7 +102,7 @@ def _on_demand(record: JobRecord, lines: tuple[Line, ...]) -> Decimal | None:
         return None
     productive = Decimal(0)
     for attempt, line in zip(record.attempts, lines, strict=True):
-        done = attempt.last_step - attempt.start_step
+        done = attempt.last_step - (attempt.start_step or 0)
         kept = Decimal(max(0, done - line.lost_steps)) / done if done > 0 else Decimal(line.lost_steps == 0)
         productive += Decimal(str(attempt.run_seconds)) * kept
     return _cents(productive * record.on_demand_usd_per_hour / 3600)

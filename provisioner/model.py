@@ -151,7 +151,7 @@ class Attempt:
     end_reason: EndReason | None = None
     end_detail: str | None = None  # the cloud's or the agent's own words, one line
     ended_by_cloud: bool = False  # EC2 took it (decides the free first hour)
-    start_step: int = 0
+    start_step: int | None = None  # the step it resumed from; None while its agent has not said
     last_step: int = 0
     durable_step: int | None = None
     run_seconds: float = 0.0
@@ -173,6 +173,7 @@ class JobRecord:
     job_id: str
     spec: JobSpec
     owner: str
+    results: str  # the folder on the launching computer that results come home to
     driver: str  # the id of the CLOUDTRAIN_HOME whose controller drives this job
     cloud: str  # "aws" | "local"
     cloud_id: str | None  # the embedded cloud's id; None on AWS

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
+from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import Event, Stored
@@ -25,19 +24,6 @@ CREATE TABLE events (
 );
 CREATE INDEX events_of_job ON events (job_id, number);
 """
-
-
-def encode(record: JobRecord) -> bytes:
-    """The JSON bytes of a record, as stored here and in the bucket."""
-    return msgspec.json.encode(record)
-
-
-def decode(data: bytes) -> JobRecord:
-    """A record. Raises CloudtrainError for bytes of another form."""
-    try:
-        return msgspec.json.decode(data, type=JobRecord)
-    except msgspec.DecodeError as error:
-        raise CloudtrainError(f"a job record can't be read ({error}); it was written by another version") from error
 
 
 class SqliteStore:

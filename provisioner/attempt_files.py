@@ -1,0 +1,89 @@
+"""What an attempt needs on this computer before its machine exists: keys and user data, made once, kept 0600."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from cloudtrain.provisioner.adapters.keys import ed25519_pair
+from cloudtrain.provisioner.adapters.userdata import cloud_config
+from cloudtrain.provisioner.model import Attempt, Endpoint, Image, JobRecord
+from cloudtrain.provisioner.ports import Target
+
+BOOT_DEADLINE_S = 1800.0  # the machine ends itself when no controller has armed the later limit by then
+DEFAULT_LIFETIME_S = 7 * 86400.0  # a job without max_run: the dead-man switch's hard limit
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A key pair as stored. The private half never leaves this file but for the user data (host key)."""
+
+    private: str
+    public: str
+
+    def __repr__(self) -> str:
+        return f"Pair({self.public!r})"
+
+
+class AttemptFiles:
+    """One job's keys. Everything is written whole or not at all, so a controller that died finds the same again."""
+
+    def __init__(self, job_dir: Path, record: JobRecord) -> None:
+        self._dir = job_dir
+        self._record = record
+
+    def user_data(self, attempt: Attempt) -> str:
+        """The machine's cloud-config: the same text at each call for one attempt, as an idempotent launch needs."""
+        path = self._dir / f"attempt-{attempt.generation}.user-data"
+        if not path.exists():
+            host = self._pair(f"attempt-{attempt.generation}.host-key", f"host of {self._record.job_id}")
+            client = self._pair("client-key", f"cloudtrain {self._record.job_id}")
+            text = cloud_config(
+                client_public_key=client.public,
+                host_private_key=host.private,
+                host_public_key=host.public,
+                boot_deadline_at=attempt.claimed_at + BOOT_DEADLINE_S,
+                hard_deadline_at=attempt.claimed_at + self.lifetime_s(),
+            )
+            _write_once(path, text)
+        return path.read_text(encoding="utf-8")
+
+    def lifetime_s(self) -> float:
+        """How long a machine of this job may live at most: its max_run and an hour to boot, save and go."""
+        limit = self._record.spec.max_run_s
+        return DEFAULT_LIFETIME_S if limit is None else limit + 3600.0
+
+    def target(self, attempt: Attempt, endpoint: Endpoint, image: Image) -> Target:
+        """How to reach the attempt's machine: its pinned host key, and the job's client key."""
+        client = self._pair("client-key", f"cloudtrain {self._record.job_id}")
+        private = self._dir / "client-key.openssh"
+        if not private.exists():
+            _write_once(private, client.private)
+        host = self._pair(f"attempt-{attempt.generation}.host-key", f"host of {self._record.job_id}")
+        return Target(endpoint, image.login_user, (host.public,), private)
+
+    def _pair(self, name: str, comment: str) -> Pair:
+        path = self._dir / f"{name}.json"
+        if not path.exists():
+            pair = ed25519_pair(comment)
+            _write_once(path, msgspec.json.encode(Pair(pair.private_openssh, pair.public)).decode())
+        return msgspec.json.decode(path.read_bytes(), type=Pair)
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Create a 0600 file whole; the first of two writers wins."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink()

@@ -1,0 +1,62 @@
+"""The way home: outputs and logs from the bucket to the launching computer, every byte checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path, PurePosixPath
+
+from cloudtrain.provisioner.errors import CloudtrainError, NotFound
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.observe import log_path
+from cloudtrain.provisioner.ports import ObjectStore
+from cloudtrain.trainer.contract import Keys
+
+
+def collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
+    """Download outputs to ``record.results`` and complete our copies of the logs; returns the number of files.
+
+    Idempotent: a file that is there with the right digest is left alone. Raises CloudUnreachable, CloudtrainError.
+    """
+    keys = Keys(record.prefix)
+    results = Path(record.results)
+    for attempt in record.attempts:
+        path = log_path(job_dir, attempt.generation)
+        whole = objects.get(keys.log(attempt.generation))
+        if whole is not None and (not path.exists() or len(whole[0]) >= path.stat().st_size):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(whole[0])
+        if path.exists():
+            (results / "logs").mkdir(parents=True, exist_ok=True)
+            (results / "logs" / path.name).write_bytes(path.read_bytes())
+    manifest = objects.get(f"{keys.outputs()}.json")
+    if manifest is None:
+        return 0
+    files = json.loads(manifest[0])["files"]
+    for entry in files:
+        _bring(objects, keys.outputs(), entry, results)
+    return len(files)
+
+
+def _bring(objects: ObjectStore, prefix: str, entry: dict[str, str | int], results: Path) -> None:
+    relative = PurePosixPath(str(entry["path"]))
+    if relative.is_absolute() or ".." in relative.parts:
+        raise CloudtrainError(
+            f"an output named {str(relative)!r} would land outside {results}; it was not brought home"
+        )
+    path = results / relative
+    if path.is_file() and _sha256(path) == entry["sha256"]:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        objects.download(f"{prefix}/{relative}", path)
+    except NotFound as error:
+        raise CloudtrainError(f"the output {relative} is missing from the bucket; see `cloudtrain show`") from error
+    if _sha256(path) != entry["sha256"]:
+        path.unlink()
+        raise CloudtrainError(f"the output {relative} arrived damaged (SHA-256 differs); it will be fetched again")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,198 @@
+"""Act: perform one effect and say what came of it. The only place where decisions touch the world."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cloudtrain.provisioner import attempts as at
+from cloudtrain.provisioner.adapters.images import image_for
+from cloudtrain.provisioner.attempt_files import AttemptFiles
+from cloudtrain.provisioner.collect import collect
+from cloudtrain.provisioner.decide import (
+    Collected,
+    Launched,
+    LaunchRefused,
+    Outcome,
+    Repriced,
+    Resolved,
+    Shipped,
+    ShipRefused,
+    Swept,
+)
+from cloudtrain.provisioner.errors import (
+    AccessError,
+    AttemptOver,
+    CloudUnreachable,
+    Conflict,
+    PoolUnavailable,
+    QuotaExceeded,
+    RemoteError,
+    UsageError,
+)
+from cloudtrain.provisioner.model import Attempt, Image, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote
+from cloudtrain.provisioner.shipping import bundle, ship_command
+from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
+
+INSTANCE_PROFILE = "cloudtrain-machine"
+SHIP_TIMEOUT_S = 900.0
+COMMAND_TIMEOUT_S = 20.0
+STOP_GRACE_S = 30.0
+FENCE_TRIES = 10
+
+
+class Effects:
+    """The effects of one job. ``perform`` returns None when the outcome is unknown: the next pass asks again."""
+
+    def __init__(
+        self, cloud: Cloud, remote: Remote, objects: ObjectStore, clock: Clock, files: AttemptFiles, job_dir: Path
+    ) -> None:
+        self._cloud = cloud
+        self._remote = remote
+        self._objects = objects
+        self._clock = clock
+        self._files = files
+        self._job_dir = job_dir
+
+    def perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
+        """Do it. Raises CloudGone; every other refusal is an outcome, every unknown is None."""
+        try:
+            return self._perform(record, effect)
+        except (CloudUnreachable, RemoteError):
+            return None
+
+    def _perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
+        match effect:
+            case at.Resolve() | at.Launch():
+                return self._ask_for_machine(record, effect)
+            case at.Ship(generation=generation, machine=machine):
+                return self._ship(record, _attempt(record, generation), machine)
+            case at.Reprice(generation=generation):
+                return Repriced(generation, self._cloud.price(_attempt(record, generation).pool))
+            case at.RequestStop(generation=generation, machine=machine):
+                self._request_stop(_attempt(record, generation), machine)
+            case at.Terminate(region=region, instance_id=instance_id):
+                self._cloud.terminate(region, [instance_id])
+            case at.Collect():
+                collect(record, self._objects, self._job_dir)
+                return Collected()
+            case at.Sweep():
+                regions = {a.pool.region for a in record.attempts}
+                return Swept(self._cloud.sweep(record.job_id, sorted(regions)) if regions else ())
+        return None
+
+    def _ask_for_machine(self, record: JobRecord, effect: at.Resolve | at.Launch) -> Outcome:
+        attempt = _attempt(record, effect.generation)
+        try:
+            if isinstance(effect, at.Resolve):
+                image = _image(attempt)
+                image_id = self._cloud.image_id(image, attempt.pool.region)
+                return Resolved(attempt.generation, image_id, self._cloud.price(attempt.pool))
+            self._cloud.prepare(record.job_id, record.owner, [attempt.pool.region])
+            self._fence(record, attempt.generation)
+            return Launched(attempt.generation, self._cloud.launch(self._request(record, attempt)))
+        except QuotaExceeded as error:
+            return LaunchRefused(attempt.generation, str(error), quota=True)
+        except (PoolUnavailable, AttemptOver) as error:
+            return LaunchRefused(attempt.generation, str(error))
+        except (AccessError, UsageError) as error:
+            return LaunchRefused(attempt.generation, str(error), fatal=True)
+
+    def _request(self, record: JobRecord, attempt: Attempt) -> LaunchRequest:
+        image = _image(attempt)
+        assert attempt.image_id is not None
+        return LaunchRequest(
+            job_id=record.job_id,
+            owner=record.owner,
+            attempt=attempt,
+            image=image,
+            image_id=attempt.image_id,
+            disk_gib=max(image.root_gib, record.spec.disk_size_gib or 0),
+            user_data=self._files.user_data(attempt),
+            instance_profile=INSTANCE_PROFILE,
+        )
+
+    def _fence(self, record: JobRecord, generation: int) -> None:
+        """Raise the pointer's generation, its checkpoint kept: from here on no older machine can publish."""
+        key = Keys(record.prefix).latest
+        for _ in range(FENCE_TRIES):
+            found = self._objects.get(key)
+            latest = latest_from_json(found[0]) if found else Latest(0)
+            if latest.generation == generation:
+                return
+            if latest.generation > generation:
+                raise AttemptOver(f"generation {latest.generation} of this job exists already", code="Fenced")
+            raised = Latest(generation, latest.step, latest.key, latest.manifest_sha256)
+            data = to_json(raised).encode()
+            try:
+                self._objects.put(key, data, if_match=found[1] if found else None, if_none_match=found is None)
+            except Conflict:  # the old machine published just now: take up its checkpoint
+                continue
+            return
+        raise CloudUnreachable("the checkpoints' pointer keeps changing; trying again")
+
+    def _ship(self, record: JobRecord, attempt: Attempt, machine: Machine) -> Outcome:
+        assert machine.endpoint is not None
+        image = _image(attempt)
+        target = self._files.target(attempt, machine.endpoint, image)
+        spec = record.spec
+        local = record.cloud == "local"
+        gpus = next(o.instance.accelerator_count for o in record.offerings if o.pool == attempt.pool)
+        config = AgentConfig(
+            job_id=record.job_id,
+            generation=attempt.generation,
+            bucket=record.bucket,
+            region=record.region,
+            prefix=record.prefix,
+            run=spec.run,
+            setup=spec.setup,
+            envs=dict(spec.envs),
+            checkpoint_interval=str(spec.checkpoint_interval),
+            checkpoint_keep=spec.checkpoint_keep,
+            host="local" if local else "systemd",
+            login_user=None if local else target.user,
+            expect_accelerator=spec.accelerators or attempt.pool.instance_type,
+            expect_gpus=gpus,
+            max_run_s=spec.max_run_s,
+            activate=image.activate,
+        )
+        snapshot = self._job_dir if record.snapshot_sha256 else None
+        with bundle(config, snapshot, with_deps=image.agent_brings_boto3) as stream:
+            result = self._remote.run(target, ship_command(image.python), stdin=stream, timeout_s=SHIP_TIMEOUT_S)
+        answer = _last_json(result.stdout)
+        if answer.get("ok") is True:
+            return Shipped(attempt.generation)
+        words = answer.get("error") or result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
+        return ShipRefused(attempt.generation, f"the machine refused the job: {str(words).splitlines()[-1]}")
+
+    def _request_stop(self, attempt: Attempt, machine: Machine) -> None:
+        if machine.endpoint is None:
+            return
+        target = self._files.target(attempt, machine.endpoint, _image(attempt))
+        notice = to_json(Notice("stop", self._clock.now() + STOP_GRACE_S))
+        command = f"cd cloudtrain/run && printf %s '{notice}' > .stop.tmp && mv .stop.tmp stop.json"
+        self._remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
+
+
+def _attempt(record: JobRecord, generation: int) -> Attempt:
+    return next(a for a in record.attempts if a.generation == generation)
+
+
+def _image(attempt: Attempt) -> Image:
+    image = image_for(attempt.pool.instance_type, attempt.pool.cloud)
+    if isinstance(image, str):
+        raise PoolUnavailable(f"{attempt.pool.instance_type}: {image}", code="NoImage")
+    return image
+
+
+def _last_json(output: bytes) -> dict[str, object]:
+    """The JSON object on the last line that holds one; {} where there is none."""
+    for line in reversed(output.decode(errors="replace").splitlines()):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            return value
+    return {}

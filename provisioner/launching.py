@@ -1,0 +1,104 @@
+"""From a job file to a stored job: check, plan, snapshot; nothing is spent before ``submit``."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.pricing import catalog
+from cloudtrain.provisioner import jobfile
+from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.controller_process import ensure
+from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
+from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.localcloud.client import ensure_up
+from cloudtrain.provisioner.model import JobRecord, JobSpec
+from cloudtrain.provisioner.plan import Plan, make_plan
+from cloudtrain.provisioner.snapshot import Snapshot, take
+
+LOCAL_ACCOUNT = "123456789012"  # moto's
+LOCAL_OWNER = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job that could be launched: what it is, and where it would run."""
+
+    job_id: str
+    spec: JobSpec
+    plan: Plan
+    cloud: str
+    results: Path
+
+
+def prepare(path: Path, *, cloud: str, into: Path | None = None) -> Prepared:
+    """Read and check the job file and plan it. Touches no cloud. Raises UsageError, NoCapacity."""
+    spec = jobfile.load(path)
+    plan = make_plan(spec, catalog.load(), cloud=cloud)
+    job_id = f"{spec.name}-{secrets.token_hex(3)}"
+    results = into if into is not None else Path("results") / job_id
+    return Prepared(job_id, spec, plan, cloud, results.absolute())
+
+
+def refuse_if_live(name: str, home: Home) -> None:
+    """Raise UsageError where a live job has this name: launching it again would pay twice."""
+    for stored in SqliteStore(home.db).list(live_only=True):
+        if stored.record.spec.name == name:
+            job = stored.record.job_id
+            raise UsageError(
+                f"job {job} named {name!r} is live; follow it with `cloudtrain logs -f {job}` or end it first"
+            )
+
+
+def snapshot(prepared: Prepared, *, home: Home) -> Snapshot:
+    """Fix what every attempt will run. Editing the workdir afterwards changes nothing. Raises UsageError."""
+    workdir = Path(prepared.spec.workdir) if prepared.spec.workdir else None
+    return take(workdir, home.job_dir(prepared.job_id))
+
+
+def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:
+    """Store the job and see that a controller drives it; returns the job's id. From here on it goes on by itself."""
+    if prepared.cloud != "local":
+        raise UsageError(
+            "a real AWS run is not supported yet (it needs `cloudtrain setup`); use --cloud local or --dry-run"
+        )
+    local = ensure_up(home.local_home)
+    region = "us-east-1"
+    record = JobRecord(
+        job_id=prepared.job_id,
+        spec=prepared.spec,
+        owner=LOCAL_OWNER,
+        results=str(prepared.results),
+        driver=home.id,
+        cloud=prepared.cloud,
+        cloud_id=local.id,
+        bucket=f"cloudtrain-{LOCAL_ACCOUNT}-{region}",
+        region=region,
+        offerings=prepared.plan.offerings,
+        created_at=time.time(),
+        snapshot_sha256=shot.sha256,
+        on_demand_usd_per_hour=prepared.plan.on_demand_usd_per_hour,
+    )
+    try:
+        SqliteStore(home.db).add(record)
+    except Conflict as error:
+        raise UsageError(str(error)) from error
+    ensure(home)
+    return prepared.job_id
+
+
+def warm(home: Home, cloud: str) -> None:
+    """Start what ``submit`` will need, without waiting: it takes a second that planning can fill."""
+    if cloud == "local":
+        ensure(home)
+
+
+def require_local_extra() -> None:
+    """Raise where the embedded cloud's packages are missing."""
+    import importlib.util  # noqa: PLC0415 - only asked on --cloud local
+
+    missing = [name for name in ("moto", "flask", "psutil") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CloudtrainError(f"--cloud local needs {', '.join(missing)}: pip install 'cloudtrain[local]'")

@@ -1,0 +1,114 @@
+"""Observe: the cloud by our tags first, then the agents' own words, over SSH or from the bucket. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from cloudtrain.provisioner.adapters.images import image_for
+from cloudtrain.provisioner.attempt_files import AttemptFiles
+from cloudtrain.provisioner.errors import CloudGone, CloudUnreachable, RemoteError
+from cloudtrain.provisioner.model import Attempt, Image, JobRecord, Machine, MachineState, Observed, Phase
+from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
+from cloudtrain.trainer.contract import FINAL_PHASES, AgentStatus, Keys, status_from_json
+
+STATUS_PATH = "cloudtrain/run/status.json"
+LOG_PATH = "cloudtrain/run/job.log"
+STATUS_LIMIT = 64 * 1024
+LOG_CHUNK = 1024 * 1024
+READ_TIMEOUT_S = 10.0
+
+
+class Observer:
+    """Keeps, between passes, only what a look back needs: the last reports and when each last changed."""
+
+    def __init__(
+        self, cloud: Cloud, remote: Remote, objects: ObjectStore, clock: Clock, files: AttemptFiles, job_dir: Path
+    ) -> None:
+        self._cloud = cloud
+        self._remote = remote
+        self._objects = objects
+        self._clock = clock
+        self._files = files
+        self._job_dir = job_dir
+        self._reports: dict[int, AgentStatus] = {}
+        self._changed_at: dict[int, float] = {}
+        self.trouble: str | None = None  # why the cloud could not be asked in the last pass
+
+    def observe(self, record: JobRecord, wanted: str, *, cloud_gone: Callable[[], bool]) -> Observed:
+        """One pass over everything the job has. Blocks at most a few time-outs; idempotent."""
+        if cloud_gone():
+            return Observed(machines=None, wanted=wanted, cloud_gone=True)
+        regions = {a.pool.region for a in record.attempts} or {record.region}
+        machines: tuple[Machine, ...] | None = ()
+        self.trouble = None
+        if record.attempts:
+            try:
+                machines = self._cloud.machines(record.job_id, sorted(regions))
+            except CloudGone:
+                return Observed(machines=None, wanted=wanted, cloud_gone=True)
+            except CloudUnreachable as error:
+                machines, self.trouble = None, str(error)
+        seen = Observed(machines=machines, wanted=wanted)
+        for attempt in record.attempts:
+            if attempt.phase is Phase.WORKING:
+                self._hear(record, attempt, seen.machine(attempt))
+        now = self._clock.now()
+        silent = tuple((g, now - at) for g, at in self._changed_at.items())
+        return replace(seen, reports=tuple(self._reports.values()), silent_s=silent)
+
+    def _hear(self, record: JobRecord, attempt: Attempt, machine: Machine | None) -> None:
+        generation = attempt.generation
+        self._changed_at.setdefault(generation, self._clock.now())
+        known = self._reports.get(generation)
+        heard = None
+        if machine is not None and machine.state is MachineState.RUNNING and machine.endpoint is not None:
+            heard = self._ask(attempt, self._target(attempt, machine))
+        if heard is None and (known is None or known.phase not in FINAL_PHASES):
+            heard = self._last_words(record, generation)
+        if heard is not None and heard != known and heard.generation == generation:
+            self._reports[generation] = heard
+            self._changed_at[generation] = self._clock.now()
+
+    def _target(self, attempt: Attempt, machine: Machine) -> Target:
+        image = image_for(attempt.pool.instance_type, attempt.pool.cloud)
+        assert isinstance(image, Image) and machine.endpoint is not None
+        return self._files.target(attempt, machine.endpoint, image)
+
+    def _ask(self, attempt: Attempt, target: Target) -> AgentStatus | None:
+        """Over SSH. None when SSH fails: that says nothing about the machine."""
+        try:
+            raw = self._remote.read(target, STATUS_PATH, offset=0, limit=STATUS_LIMIT, timeout_s=READ_TIMEOUT_S)
+            self._pull_log(attempt, target)
+        except RemoteError:
+            return None
+        try:
+            return status_from_json(raw) if raw else None
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    def _pull_log(self, attempt: Attempt, target: Target) -> None:
+        """Append what is new in the job's log to our copy, which ``logs -f`` follows."""
+        path = log_path(self._job_dir, attempt.generation)
+        path.parent.mkdir(exist_ok=True)
+        with path.open("ab") as file:
+            while chunk := self._remote.read(
+                target, LOG_PATH, offset=file.tell(), limit=LOG_CHUNK, timeout_s=READ_TIMEOUT_S
+            ):
+                file.write(chunk)
+                file.flush()
+                if len(chunk) < LOG_CHUNK:
+                    break
+
+    def _last_words(self, record: JobRecord, generation: int) -> AgentStatus | None:
+        try:
+            found = self._objects.get(Keys(record.prefix).outcome(generation))
+            return status_from_json(found[0]) if found else None
+        except (CloudUnreachable, ValueError, TypeError, AttributeError):
+            return None
+
+
+def log_path(job_dir: Path, generation: int) -> Path:
+    """Our copy of an attempt's log."""
+    return job_dir / "logs" / f"{generation:04d}.log"

@@ -1,0 +1,67 @@
+"""Puts the real adapters behind the ports for one job, and chooses between AWS and the embedded cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.adapters.ec2 import Ec2Cloud
+from cloudtrain.provisioner.adapters.s3 import S3ObjectStore
+from cloudtrain.provisioner.adapters.ssh import ParamikoRemote
+from cloudtrain.provisioner.attempt_files import AttemptFiles
+from cloudtrain.provisioner.effects import Effects
+from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.journal import Journal
+from cloudtrain.provisioner.localcloud.client import find
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.observe import Observer
+from cloudtrain.provisioner.ports import Clock, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Everything that one job's loop works through."""
+
+    journal: Journal
+    observer: Observer
+    effects: Effects
+    cloud_gone: Callable[[], bool]
+
+
+def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Wiring:
+    """The parts for one job. Makes no call to the cloud."""
+    record = store.get(job_id).record
+    gone = _gone(home, record)
+    clients = Clients(record.cloud, local_endpoint=_endpoint(home, record))
+    cloud = Ec2Cloud(clients, is_gone=gone)
+    objects = S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_gone=gone)
+    remote = ParamikoRemote()
+    job_dir = home.job_dir(job_id)
+    files = AttemptFiles(job_dir, record)
+    return Wiring(
+        journal=Journal(store, objects, job_id),
+        observer=Observer(cloud, remote, objects, clock, files, job_dir),
+        effects=Effects(cloud, remote, objects, clock, files, job_dir),
+        cloud_gone=gone,
+    )
+
+
+def _endpoint(home: Home, record: JobRecord) -> str | None:
+    if record.cloud != "local":
+        return None
+    found = find(home.local_home)
+    alive = found is not None and found.id == record.cloud_id
+    return found.endpoint_url if found is not None and alive else "http://127.0.0.1:9"  # the discard port: nobody
+
+
+def _gone(home: Home, record: JobRecord) -> Callable[[], bool]:
+    """Whether the embedded cloud that holds the job is dead. AWS never is."""
+
+    def gone() -> bool:
+        if record.cloud != "local":
+            return False
+        found = find(home.local_home)
+        return found is None or found.id != record.cloud_id
+
+    return gone
