@@ -18,8 +18,20 @@ from typing import TypeVar
 
 from cloudtrain.pricing.model import CapacityType, InstanceType, Money, Offering, Pool
 
-INSTANCE_COLUMNS = "type,gpu,gpus,gpu_gib,vcpus,ram_gib,arch,nvme_gb,unusable,as_of,source".split(",")
-PRICE_COLUMNS = "type,region,zone_id,market,usd_per_hour,as_of,source".split(",")
+INSTANCE_COLUMNS = [
+    "type",
+    "gpu",
+    "gpus",
+    "gpu_gib",
+    "vcpus",
+    "ram_gib",
+    "arch",
+    "nvme_gb",
+    "unusable",
+    "as_of",
+    "source",
+]
+PRICE_COLUMNS = ["type", "region", "zone_id", "market", "usd_per_hour", "as_of", "source"]
 
 T = TypeVar("T")
 

@@ -19,8 +19,25 @@ HOST_MEMORY_PER_GPU_MEMORY = 1.5
 # to a region that is not enabled is refused (AWS Account Management Reference, "Enable or disable AWS Regions in your
 # account", read 2026-11; the table "AWS Regions" in Regions and Availability Zones). The list is closed.
 DEFAULT_REGIONS = frozenset(
-    "us-east-1 us-east-2 us-west-1 us-west-2 ca-central-1 sa-east-1 eu-central-1 eu-west-1 eu-west-2 eu-west-3 eu-north-1 "
-    "ap-south-1 ap-northeast-1 ap-northeast-2 ap-northeast-3 ap-southeast-1 ap-southeast-2".split()
+    [
+        "us-east-1",
+        "us-east-2",
+        "us-west-1",
+        "us-west-2",
+        "ca-central-1",
+        "sa-east-1",
+        "eu-central-1",
+        "eu-west-1",
+        "eu-west-2",
+        "eu-west-3",
+        "eu-north-1",
+        "ap-south-1",
+        "ap-northeast-1",
+        "ap-northeast-2",
+        "ap-northeast-3",
+        "ap-southeast-1",
+        "ap-southeast-2",
+    ]
 )
 
 
@@ -37,7 +54,7 @@ class Amount:
     @classmethod
     def parse(cls, text: str) -> Amount:
         """Reads ``8`` or ``8+``. Raises ValueError with one line."""
-        match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(\+?)", text)
+        match = re.fullmatch(r"((?:0|[1-9][0-9]{0,5})(?:\.[0-9]{1,3})?)(\+?)", text)
         if not match or float(match[1]) <= 0:
             raise ValueError(f"{text!r} is not an amount: write 8 for exactly 8, 8+ for at least 8")
         return cls(float(match[1]), match[2] == "+")

@@ -108,4 +108,5 @@ def _nothing_fits(spec: JobSpec, wanted: Requirements, selection: Selection) -> 
     advice = _ADVICE[closest.why]
     if wanted.memory_gib is None and counts[Why.MEMORY] and closest.why is not Why.MEMORY:
         advice += ", or set resources.memory (16+) to allow less than 1.5x GPU memory"
-    return f"{head}: {closest.reason} ({closest.instance_type}); {len(selection.dropped)} types dropped ({tally}); {advice}"
+    total = len(selection.dropped)
+    return f"{head}: {closest.reason} ({closest.instance_type}); {total} types dropped ({tally}); {advice}"

@@ -1,0 +1,226 @@
+"""YAML as nodes that know where they stand, so that every refusal is ``file:line:column: message``.
+
+Stricter than YAML 1.1 on purpose. Text that YAML would silently turn into something else (``no``, ``22:30``, ``012``)
+is refused, as are duplicate keys, anchors, aliases, merge keys, tags and second documents.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator
+from decimal import Decimal
+from typing import NamedTuple, Protocol
+
+import yaml
+from yaml.events import CollectionStartEvent, NodeEvent, ScalarEvent
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
+
+from cloudtrain.provisioner.errors import UsageError
+
+MAX_BYTES = 256 * 1024  # far above any job file, far below what makes a pure-Python parser slow
+_MAX_DEPTH = 10
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,3})?")
+
+
+class _Place(Protocol):
+    """What PyYAML's marks have in common: both count from 0."""
+
+    @property
+    def line(self) -> int: ...
+
+    @property
+    def column(self) -> int: ...
+
+
+class _Position(NamedTuple):
+    line: int
+    column: int
+
+
+class _Refused(Exception):
+    def __init__(self, mark: _Place | None, message: str) -> None:
+        super().__init__(message)
+        self.mark = mark
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Composes nodes and refuses what could surprise or blow up."""
+
+    depth = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, NodeEvent) and event.anchor is not None:  # an alias names its anchor too
+            raise _Refused(event.start_mark, "anchors and aliases are not supported: write the value out")
+        if isinstance(event, (ScalarEvent, CollectionStartEvent)) and event.tag is not None:
+            raise _Refused(event.start_mark, f"tags such as {event.tag} are not supported: write the plain value")
+        if isinstance(event, ScalarEvent):
+            bad = next((c for c in event.value if c == "\0" or "\ud800" <= c <= "\udfff"), None)
+            if bad is not None:
+                raise _Refused(event.start_mark, f"the character U+{ord(bad):04X} can't be part of a job: take it out")
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise _Refused(event.start_mark, f"nested deeper than {_MAX_DEPTH} levels: no key needs that")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+class Source:
+    """A file's name and the readers of its nodes. Every reader raises UsageError at the node's place."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def error(self, node: Node, message: str) -> UsageError:
+        """The refusal of a node."""
+        return self._at(node.start_mark, message)
+
+    def _at(self, mark: _Place | None, message: str) -> UsageError:
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        return UsageError(f"{self.name}:{line}:{column}: {message}")
+
+    def compose(self, text: str) -> MappingNode:
+        """The file's one mapping."""
+        text = text.removeprefix("\ufeff")
+        if len(text) > MAX_BYTES:
+            raise self._at(None, f"longer than {MAX_BYTES // 1024} KiB: this is not a job file")
+        loader: _StrictLoader | None = None
+        try:
+            loader = _StrictLoader(text)
+            node = loader.get_single_node()
+        except _Refused as error:
+            raise self._at(error.mark, str(error)) from error
+        except ReaderError as error:
+            before = text[: error.position]
+            start = max(before.rfind("\n"), before.rfind("\r")) + 1
+            place = _Position(len(re.findall("\r\n|\r|\n", before)), len(before) - start)
+            message = f"the control character U+{ord(text[error.position]):04X} is not allowed: take it out"
+            raise self._at(place, message) from error
+        except yaml.MarkedYAMLError as error:
+            raise self._at(error.problem_mark or error.context_mark, _syntax(error)) from error
+        except (ValueError, OverflowError, IndexError) as error:  # PyYAML lets these out, e.g. for "\U00110000"
+            raise self._at(loader.get_mark() if loader else None, f"not valid YAML: {error}") from error
+        if node is None:
+            raise self._at(None, "the file is empty: a job needs at least `run` and `resources`")
+        return self.mapping(node, "a job file")
+
+    def mapping(self, node: Node, what: str) -> MappingNode:
+        """The node as a mapping."""
+        if not isinstance(node, MappingNode):
+            raise self.error(node, f"{what} must hold `key: value` lines, not {_kind(node)}")
+        return node
+
+    def entries(self, node: Node, what: str) -> Iterator[tuple[ScalarNode, Node]]:
+        """Keys and values in the file's order. A key that isn't one word, or is there twice, is refused."""
+        seen: dict[str, int] = {}
+        for key, value in self.mapping(node, what).value:
+            if not isinstance(key, ScalarNode):
+                raise self.error(key, f"a key of {what} must be one word, not {_kind(key)}")
+            if key.value in seen:
+                raise self.error(key, f"`{key.value}` is already set in line {seen[key.value]}: keep one")
+            if key.value == "<<" and key.style is None:
+                raise self.error(key, "merge keys (<<) are not supported: write the keys out")
+            seen[key.value] = key.start_mark.line + 1
+            yield key, value
+
+    def known_entries(
+        self, node: Node, what: str, served: Collection[str], later: Collection[str], prefix: str
+    ) -> Iterator[tuple[str, Node]]:
+        """As ``entries``, for a fixed set of keys; ``later`` are those of the design that are not supported yet."""
+        for key, value in self.entries(node, what):
+            name = key.value
+            if name in later:
+                raise self.error(key, f"`{prefix}{name}` is not supported yet: take it out")
+            if name not in served:
+                near = difflib.get_close_matches(name.lower(), [*served, *later], n=1, cutoff=0.5)
+                hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(served)}"
+                raise self.error(key, f"unknown key `{name}` in {what}: {hint}")
+            yield name, value
+
+    def items(self, node: Node) -> list[Node]:
+        """The nodes of a list; a single value stands for a list of one."""
+        return list(node.value) if isinstance(node, SequenceNode) else [node]
+
+    def scalar(self, node: Node, what: str, want: str) -> ScalarNode:
+        """The node as a single value that is there."""
+        if not isinstance(node, ScalarNode):
+            raise self.error(node, f"{what} must be {want}, not {_kind(node)}")
+        if _type(node) == "null":
+            raise self.error(node, f"{what} has no value: write {want}")
+        return node
+
+    def text(self, node: Node, what: str) -> str:
+        """Text that is not blank; a plain value that YAML reads as another type must be quoted."""
+        scalar = self.scalar(node, what, "text")
+        if _type(scalar) != "str":
+            raise self.error(node, f"{what}: YAML reads {scalar.value} as {_kind(scalar)}: put it in quotes")
+        if not scalar.value.strip():
+            raise self.error(node, f"{what} is empty: write text")
+        return str(scalar.value)
+
+    def text_or_number(self, node: Node, what: str) -> str:
+        """Text as it is (it may be empty), or a plain decimal number as it is written."""
+        scalar = self.scalar(node, what, "text or a number")
+        if _type(scalar) == "str" or (_type(scalar) in ("int", "float") and _DECIMAL.fullmatch(scalar.value)):
+            return str(scalar.value)
+        raise self.error(node, f"{what}: YAML reads {scalar.value} as {_kind(scalar)}: put it in quotes")
+
+    def boolean(self, node: Node, what: str) -> bool:
+        """``true`` or ``false``; YAML's other words for them are refused."""
+        scalar = self.scalar(node, what, "true or false")
+        if scalar.style is None and scalar.value in ("true", "false"):
+            return bool(scalar.value == "true")
+        raise self.error(node, f"{what} must be true or false, not {_shown(scalar)}")
+
+    def integer(self, node: Node, what: str, *, minimum: int) -> int:
+        """A plain whole number."""
+        scalar = self.scalar(node, what, "a whole number")
+        if scalar.style is not None or not _INTEGER.fullmatch(scalar.value):
+            raise self.error(node, f"{what} must be a whole number, not {_shown(scalar)}")
+        if int(scalar.value) < minimum:
+            raise self.error(node, f"{what} must be at least {minimum}, not {scalar.value}")
+        return int(scalar.value)
+
+    def positive_decimal(self, node: Node, what: str, unit: str) -> Decimal:
+        """A plain number above zero, exactly as it is written."""
+        scalar = self.scalar(node, what, f"a number ({unit})")
+        if scalar.style is not None or not _DECIMAL.fullmatch(scalar.value):
+            raise self.error(node, f"{what} must be a plain number ({unit}), not {_shown(scalar)}")
+        if Decimal(scalar.value) <= 0:
+            raise self.error(node, f"{what} must be above zero, not {scalar.value}")
+        return Decimal(scalar.value)
+
+
+def _type(node: ScalarNode) -> str:
+    """YAML 1.1's idea of the value: str, int, float, bool, null, timestamp."""
+    return str(node.tag).rpartition(":")[2]
+
+
+def _shown(node: ScalarNode) -> str:
+    return f"{node.value!r}" if len(node.value) <= 40 else f"{node.value[:40]!r}..."
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, MappingNode):
+        return "a mapping"
+    if isinstance(node, SequenceNode):
+        return "a list"
+    kinds = {"bool": "true or false", "int": "a number", "float": "a number", "timestamp": "a date", "null": "nothing"}
+    return kinds.get(_type(node), "text") if isinstance(node, ScalarNode) else "this"
+
+
+def _syntax(error: yaml.MarkedYAMLError) -> str:
+    """PyYAML's complaint in one line, with advice for the common ones."""
+    problem = " ".join((error.problem or "not valid YAML").split())
+    if "'\\t'" in problem:
+        return "YAML allows no tab here: use spaces"
+    if "mapping values are not allowed" in problem:
+        return "a second `: ` in this line: put the value in quotes"
+    if problem.startswith("but found another document"):
+        return "a second document: a job file holds one job"
+    return f"not valid YAML: {problem}"
