@@ -120,8 +120,8 @@ class FakeCloud:
     """The Cloud port with EC2's semantics.
 
     New ids are hidden for ``hidden_s`` seconds, to lists and to terminate alike; machines boot for ``boot_s`` and shut
-    down for ``shutdown_s``. A client token is idempotent in its zone: the same request again is the same machine; another
-    request under it, or a terminated machine, is ``AttemptOver``. Every call is kept in ``calls``.
+    down for ``shutdown_s``. A client token is idempotent in its zone: the same request again is the same machine;
+    another request under it, or a terminated machine, is ``AttemptOver``. Every call is kept in ``calls``.
     """
 
     def __init__(

@@ -1,0 +1,120 @@
+"""The one place where boto3 clients are made.
+
+On AWS that is the user's own session: environment, profile, SSO. On the embedded cloud it is a session that reads no
+variable and no file, with fake keys and one explicit address, so that a local run can't touch an account.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+if TYPE_CHECKING:
+    import boto3
+    from botocore.config import Config
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_iam import IAMClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_ssm import SSMClient
+    from mypy_boto3_sts import STSClient
+
+LOCAL_KEY = "local"
+
+_CONNECT_TIMEOUT_S = 5
+_READ_TIMEOUT_S = 20
+_LAUNCH_READ_TIMEOUT_S = 55  # the Cloud port promises 60 s; RunInstances is made once and may take long
+_ATTEMPTS = 3
+
+
+class Clients:
+    """boto3 clients for one cloud, each made on first use and then shared. Safe to use from several threads.
+
+    ``local_endpoint`` ("http://127.0.0.1:PORT") is needed for the cloud "local", and refused for "aws".
+    """
+
+    def __init__(self, cloud: str, *, local_endpoint: str | None = None) -> None:
+        if cloud not in ("aws", "local") or (cloud == "local") != (local_endpoint is not None):
+            raise ValueError(f"cloud {cloud!r} with local endpoint {local_endpoint!r}")
+        self.cloud = cloud
+        self._endpoint = local_endpoint
+        self._lock = threading.Lock()
+        self._session: boto3.Session | None = None
+        self._clients: dict[tuple[str, str, bool], Any] = {}
+
+    @overload
+    def client(self, service: Literal["ec2"], region: str) -> EC2Client: ...
+    @overload
+    def client(self, service: Literal["s3"], region: str) -> S3Client: ...
+    @overload
+    def client(self, service: Literal["ssm"], region: str) -> SSMClient: ...
+    @overload
+    def client(self, service: Literal["sts"], region: str) -> STSClient: ...
+    @overload
+    def client(self, service: Literal["iam"], region: str) -> IAMClient: ...
+
+    def client(self, service: str, region: str) -> Any:
+        """The client of a service in a region. It retries throttling and 5xx a few times by itself.
+
+        Raises botocore's own errors where the user's configuration is broken (no such profile).
+        """
+        return self._get(service, region, launch=False)
+
+    def launcher(self, region: str) -> EC2Client:
+        """The EC2 client for RunInstances: one call is one request. Capacity errors are HTTP 500, so botocore's own
+        retries would repeat each of them for seconds (measured: 3 tries in standard mode, 5 in legacy)."""
+        client: EC2Client = self._get("ec2", region, launch=True)
+        return client
+
+    def _get(self, service: str, region: str, *, launch: bool) -> Any:
+        key = (service, region, launch)
+        found = self._clients.get(key)
+        if found is None:
+            with self._lock:  # making a client isn't thread-safe in boto3; using one is
+                found = self._clients.get(key)
+                if found is None:
+                    found = self._clients[key] = self._make(service, region, launch=launch)
+        return found
+
+    def _make(self, service: str, region: str, *, launch: bool) -> Any:
+        if self._session is None:
+            self._session = _local_session() if self.cloud == "local" else _user_session()
+        make: Any = self._session.client  # the stubs know each service's name alone, not a str
+        return make(service, region_name=region, endpoint_url=self._endpoint, config=_config(self.cloud, launch=launch))
+
+
+def _config(cloud: str, *, launch: bool) -> Config:
+    from botocore.config import Config  # noqa: PLC0415 - boto3 is loaded when the first client is wanted
+
+    common = Config(
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_LAUNCH_READ_TIMEOUT_S if launch else _READ_TIMEOUT_S,
+        # "total": max_attempts=1 would still retry once
+        retries={"mode": "standard", "total_max_attempts": 1 if launch else _ATTEMPTS},
+        user_agent_extra="cloudtrain",
+    )
+    if cloud == "aws":
+        return common
+    # No proxy stands between us and loopback; FIPS or dual-stack names would be refused with an explicit endpoint.
+    return common.merge(
+        Config(proxies={}, use_fips_endpoint=False, use_dualstack_endpoint=False, s3={"addressing_style": "path"})
+    )
+
+
+def _user_session() -> boto3.Session:
+    import boto3  # noqa: PLC0415
+
+    return boto3.Session()
+
+
+def _local_session() -> boto3.Session:
+    import boto3  # noqa: PLC0415
+    import botocore.session  # noqa: PLC0415
+    from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES as VARIABLES  # noqa: PLC0415
+
+    deaf = {name: (None, None, default, convert) for name, (_, _, default, convert) in VARIABLES.items()}
+    deaf["config_file"] = deaf["credentials_file"] = (None, None, os.devnull, None)
+    core = botocore.session.Session(session_vars=deaf)
+    return boto3.Session(
+        aws_access_key_id=LOCAL_KEY, aws_secret_access_key=LOCAL_KEY, aws_session_token="", botocore_session=core
+    )
