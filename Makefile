@@ -37,7 +37,8 @@ $(READY): pyproject.toml setup.py constraints.txt
 	@test -x $(PY) || { \
 	  for python in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
 	    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-	      echo "making .venv with $$python"; "$$python" -m venv .venv; exit; \
+	      echo "making .venv with $$python"; \
+	      if "$$python" -m venv .venv; then exit; else rm -rf .venv; exit 1; fi; \
 	    fi; \
 	  done; \
 	  echo "make: no Python >= 3.11 found; install one, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
