@@ -209,20 +209,22 @@ def describe(path: Path, extra: Mapping[str, Any] | None = None) -> dict[str, An
     return _manifest(step, entries, extra or {})
 
 
-def prune(directory: Path, keep: int, trusted: Collection[str] = ()) -> list[str]:
+def prune(directory: Path, keep: int, own: Collection[str] | None = None) -> list[str]:
     """Remove all but the ``keep`` newest valid checkpoints (at least one), and what dead writers left behind.
 
     Only valid ones are counted, and only valid ones are removed: what does not verify stays for its owner to look at.
-    Of the names in ``trusted``, written or verified by the caller, only presence and sizes are checked. Returns the
-    names removed, newest first.
+    With ``own``, the names that the caller wrote or verified, nothing but those is considered, and they are not hashed
+    again. Returns the names removed, newest first.
     """
     sweep(directory)
     valid = 0
     removed = []
     for path in _steps(directory):
+        if own is not None and path.name not in own:
+            continue
         try:
-            # One that is to go needs no hashing: it is whole by its sizes, and enough better ones are there.
-            verify(path, digests=valid < max(keep, 1) and path.name not in trusted)
+            # One that is to go needs no hashing: enough better ones are there.
+            verify(path, digests=own is None and valid < max(keep, 1))
         except CheckpointRejected:
             continue
         valid += 1
