@@ -1,0 +1,136 @@
+"""What travels to a machine: one tar stream holding the agent, its libraries where the image has none, and the job."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import shlex
+import tarfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import BinaryIO
+
+import cloudtrain
+from cloudtrain.provisioner.errors import CloudtrainError
+from cloudtrain.provisioner.snapshot import MANIFEST_NAME, MTIME, TAR_NAME
+from cloudtrain.trainer.contract import AgentConfig, to_json
+
+# What boto3 needs to reach S3 with an instance role: the seven pure-Python distributions, and of botocore's 20 MB of
+# service descriptions those of S3 and STS and what every client reads.
+DISTRIBUTIONS = ("boto3", "botocore", "s3transfer", "jmespath", "python-dateutil", "urllib3", "six")
+BOTOCORE_DATA = ("s3", "sts", "endpoints.json", "partitions.json", "sdk-default-configuration.json", "_retry.json")
+BOTO3_DATA = ("s3",)
+
+
+def ship_command(image_python: str) -> str:
+    """The shell line that takes the stream of ``bundle`` on stdin and starts the agent. Harmless to repeat."""
+    python = shlex.quote(image_python)
+    unpack = "mkdir -p cloudtrain && cd cloudtrain && tar -xf -"
+    return f"{unpack} && exec {python} agent/cloudtrain/trainer/agent/bootstrap.py"
+
+
+def bundle(config: AgentConfig, snapshot_dir: Path | None, *, with_deps: bool) -> BinaryIO:
+    """The stream, read once from start to end and closed by the caller; the snapshot is not copied on the way.
+
+    ``snapshot_dir`` holds what ``snapshot.take`` wrote; None for a job without a workdir. Raises CloudtrainError
+    where the snapshot is missing.
+    """
+    parts: list[BinaryIO] = [io.BytesIO(_agent_code())]
+    if with_deps:
+        parts.append(io.BytesIO(_libraries()))
+    parts += _member("incoming/agent.json", to_json(config).encode(), mode=0o600)
+    if snapshot_dir is not None:
+        try:
+            parts += _member(f"incoming/{MANIFEST_NAME}", (snapshot_dir / MANIFEST_NAME).read_bytes())
+            parts += _file_member(f"incoming/{TAR_NAME}", (snapshot_dir / TAR_NAME).open("rb"))
+        except FileNotFoundError as error:
+            raise CloudtrainError(
+                f"the workdir snapshot {error.filename} is missing, so job {config.job_id} can't be started again; "
+                "end it with `cloudtrain down` and launch anew"
+            ) from error
+    parts.append(io.BytesIO(bytes(2 * tarfile.BLOCKSIZE)))
+    return io.BufferedReader(_Joined(parts), 256 * 1024)
+
+
+class _Joined(io.RawIOBase):
+    """Files, one after the other."""
+
+    def __init__(self, parts: list[BinaryIO]) -> None:
+        self._parts = parts
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        while self._at < len(self._parts):
+            data = self._parts[self._at].read(len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+            self._at += 1
+        return 0
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+        super().close()
+
+
+def _header(name: str, size: int, mode: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = size, mode, MTIME
+    return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+def _member(name: str, data: bytes, mode: int = 0o644) -> list[BinaryIO]:
+    return [io.BytesIO(_header(name, len(data), mode) + data + bytes(-len(data) % tarfile.BLOCKSIZE))]
+
+
+def _file_member(name: str, file: BinaryIO) -> list[BinaryIO]:
+    size = os.fstat(file.fileno()).st_size
+    return [io.BytesIO(_header(name, size, 0o644)), file, io.BytesIO(bytes(-size % tarfile.BLOCKSIZE))]
+
+
+@functools.cache
+def _agent_code() -> bytes:
+    """The tar members of our own package, as far as the machine needs it."""
+    package = Path(cloudtrain.__file__).parent
+    found = {"agent/cloudtrain/__init__.py": package / "__init__.py"}
+    found |= {f"agent/cloudtrain/trainer/{name}": path for name, path in _files(package / "trainer")}
+    return _members(found)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.resolve().rglob("*")):
+        relative = path.relative_to(folder.resolve())
+        if path.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in relative.parts):
+            yield relative.as_posix(), path
+
+
+@functools.cache
+def _libraries() -> bytes:
+    """The tar members of boto3 and what it needs, from the environment that runs us."""
+    found: dict[str, Path] = {}
+    for name in DISTRIBUTIONS:
+        files = metadata.files(name)
+        if not files:
+            raise CloudtrainError(f"{name} was installed without a list of its files; reinstall it with pip")
+        found |= {f"deps/{file}": Path(str(file.locate())) for file in files if _travels(file.parts)}
+    return _members(found)
+
+
+def _travels(parts: tuple[str, ...]) -> bool:
+    if parts[0] in ("..", "/") or parts[0].endswith(".dist-info") or "__pycache__" in parts:
+        return False
+    if parts[:2] == ("botocore", "data"):
+        return parts[2].removesuffix(".gz") in BOTOCORE_DATA
+    if parts[:2] == ("boto3", "data"):
+        return parts[2] in BOTO3_DATA
+    return parts[:2] != ("boto3", "examples")
+
+
+def _members(found: dict[str, Path]) -> bytes:
+    return b"".join(part.read() for name in sorted(found) for part in _member(name, found[name].read_bytes()))
