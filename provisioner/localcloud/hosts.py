@@ -25,7 +25,7 @@ ENV_CONTROL = "CLOUDTRAIN_LOCAL_CONTROL"
 
 @dataclass(frozen=True)
 class HostSpec:
-    """What a host is made from. ``root`` is created; ``env`` is added to the environment of all that runs on the host."""
+    """What a host is made from. ``root`` is created; ``env`` is added to the environment of all that runs there."""
 
     instance_id: str
     cloud_id: str
@@ -42,16 +42,19 @@ class Host(Protocol):
     """Address and port of its SSH server."""
     user: str
     """The login name: the account that the cloud itself runs as (an embedded host takes any other as well)."""
-    console: str
-    """What the boot printed, the public host keys among it, in cloud-init's form."""
+
+    @property
+    def console(self) -> str:
+        """What the boot printed, the public host keys among it, in cloud-init's form. Also after ``kill``."""
+        ...
 
     def poweroff_requested(self) -> bool:
         """Whether the host asked to be switched off, by a command or by a timer that is due."""
         ...
 
     def kill(self, *, grace_s: float) -> None:
-        """End the host: SIGTERM to every process, SIGKILL after ``grace_s`` seconds (0: at once), the server closed, the
-        folder removed but for console.log. Blocks ``grace_s`` plus at most a few seconds. Repeating it is harmless."""
+        """End the host: SIGTERM to every process, SIGKILL after ``grace_s`` seconds (0: at once), the server closed,
+        the folder removed but for console.log. Blocks ``grace_s`` and a moment. Repeating it is harmless."""
         ...
 
     def step(self) -> int | None:

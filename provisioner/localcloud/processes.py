@@ -36,6 +36,18 @@ def descendants(pid: int) -> set[int]:
     return _with_descendants({pid}, parents) - {pid, os.getpid()}
 
 
+def named(pids: Iterable[int], prefix: str) -> set[int]:
+    """Those of the processes whose program's name begins with ``prefix``."""
+    import psutil  # noqa: PLC0415 - only sshd hosts ask
+
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            if psutil.Process(pid).name().startswith(prefix):
+                found.add(pid)
+    return found
+
+
 def send(pids: Iterable[int], number: signal.Signals) -> None:
     """Signal processes; those that are gone, or not ours, are passed over."""
     for pid in pids:

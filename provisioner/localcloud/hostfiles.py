@@ -1,0 +1,167 @@
+"""The folder of a local host: its home, its own Python, its stand-in commands, the environment of what runs there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shlex
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.provisioner.localcloud import shims
+from cloudtrain.provisioner.localcloud.hosts import ENV_CLOUD, ENV_CONTROL, ENV_INSTANCE, HostSpec
+
+ENV_ROOT = "CLOUDTRAIN_ROOT"
+PROGRESS = Path("cloudtrain/run/progress.json")  # under home; the layout is trainer.contract's
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_BASE_PYTHON: str = getattr(sys, "_base_executable", sys.executable)  # below all virtual environments; as venv does
+_PYTHON_MODULES = {"torchrun": "torch.distributed.run"}
+# An environment made by another tool than venv may hold no pip; the interpreter carries one.
+_PIP = """python={python}
+"$python" -c "import pip" 2>/dev/null || "$python" -m ensurepip >/dev/null || exit
+exec "$python" -m pip "$@"
+"""
+
+
+@dataclass(frozen=True)
+class HostFiles:
+    """The paths of one host, all below ``root``."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        """HOME, and the current directory, of all that runs on the host."""
+        return self.root / "home"
+
+    @property
+    def control(self) -> Path:
+        """What the host asks of the cloud."""
+        return self.root / "control"
+
+    @property
+    def rootfs(self) -> Path:
+        """Stands in for / in what cloud-init writes."""
+        return self.root / "rootfs"
+
+    @property
+    def etc(self) -> Path:
+        """Keys and configuration of the SSH server."""
+        return self.root / "etc"
+
+    @property
+    def console(self) -> Path:
+        """What the boot printed."""
+        return self.root / "console.log"
+
+    def step(self) -> int | None:
+        """The step in the job's progress file; None where there is no such file, or it says none."""
+        try:
+            step = json.loads((self.home / PROGRESS).read_bytes())["step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return step if isinstance(step, int) else None
+
+    def poweroff_requested(self) -> bool:
+        """Whether a command asked to switch the host off, or a power-off timer is due."""
+        return (self.control / shims.POWEROFF).exists() or any(
+            at <= time.time() for at in shims.armed_timers(self.control).values()
+        )
+
+    def remove(self) -> None:
+        """Remove all but console.log. Nothing of the host may be running."""
+        for folder in (self.home, self.control, self.rootfs, self.etc):
+            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():  # a job may have taken its own rights away
+                for path, _, _ in os.walk(folder):
+                    with contextlib.suppress(OSError):
+                        Path(path).chmod(0o700)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def account() -> str:
+    """The login name of the account that this process runs as."""
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def create(spec: HostSpec) -> HostFiles:
+    """Make the folder of a host. Raises OSError where that is not possible, FileExistsError where there is one."""
+    files = HostFiles(spec.root)
+    for folder in (files.home, files.control, files.rootfs, files.etc):
+        folder.mkdir(parents=True, mode=0o700)
+    _make_venv(files.home / "venv")
+    _make_shims(files.home / "bin")
+    return files
+
+
+def environment(spec: HostSpec, files: HostFiles) -> dict[str, str]:
+    """The environment of every process on the host: built from nothing, so nothing of the user's own gets in.
+
+    No AWS profile, key or region, no proxy, no session bus: a job on a local host has what a fresh machine gives.
+    """
+    env = {
+        "HOME": str(files.home),
+        "USER": account(),
+        "LOGNAME": account(),
+        "SHELL": shell(),
+        "PATH": f"{files.home / 'bin'}:{files.home / 'venv' / 'bin'}:{_SYSTEM_PATH}",
+        "LANG": "C.UTF-8",
+        ENV_ROOT: str(files.rootfs),
+    }
+    if spec.gpus > 0:  # a type with one GPU uses one, whatever this machine has
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in range(spec.gpus))
+    marks = {ENV_INSTANCE: spec.instance_id, ENV_CLOUD: spec.cloud_id, ENV_CONTROL: str(files.control)}
+    return env | dict(spec.env) | marks
+
+
+def shell() -> str:
+    """The shell that runs commands: bash, as on the machine images; sh where there is none."""
+    return shutil.which("bash", path=_SYSTEM_PATH) or "/bin/sh"
+
+
+def _make_venv(venv: Path) -> None:
+    """A virtual environment on this process's interpreter that also sees this process's packages.
+
+    What the venv module makes, in a few milliseconds: no more than the parts that site.py reads
+    (docs.python.org/3/library/site.html: pyvenv.cfg, and .pth files with their ``import`` lines).
+    """
+    base = Path(_BASE_PYTHON)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(base)
+    for name in ("python3", version):
+        (venv / "bin" / name).symlink_to("python")
+    (venv / "pyvenv.cfg").write_text(
+        f"home = {base.parent}\ninclude-system-site-packages = false\nversion = {sys.version.split()[0]}\n",
+        encoding="utf-8",
+    )
+    site_packages = venv / "lib" / version / "site-packages"
+    site_packages.mkdir(parents=True)
+    (venv / "lib64").symlink_to("lib")  # where Fedora's Python looks for compiled packages
+    # Not bare paths: addsitedir also reads the parent's own .pth files, which is how an editable install is seen.
+    parents = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in parents]
+    (site_packages / "_parent.pth").write_text("".join(lines), encoding="utf-8")
+    python = venv / "bin" / "python"
+    for name in ("pip", "pip3"):
+        _write_script(venv / "bin" / name, _PIP.format(python=shlex.quote(str(python))))
+    for name, module in _PYTHON_MODULES.items():
+        _write_script(venv / "bin" / name, f'exec {shlex.quote(str(python))} -m {module} "$@"\n')
+
+
+def _make_shims(folder: Path) -> None:
+    folder.mkdir()
+    python, program = shlex.quote(_BASE_PYTHON), shlex.quote(str(Path(shims.__file__).resolve()))
+    for name in shims.COMMANDS:
+        _write_script(folder / name, f'exec {python} -I -S {program} {name} "$@"\n')
+
+
+def _write_script(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body}", encoding="utf-8")
+    path.chmod(0o755)
