@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cloudtrain.provisioner import attempts as at
 from cloudtrain.provisioner.adapters.images import image_for
+from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.attempt_files import AttemptFiles
 from cloudtrain.provisioner.collect import collect
 from cloudtrain.provisioner.decide import (
@@ -31,7 +32,7 @@ from cloudtrain.provisioner.errors import (
     UsageError,
 )
 from cloudtrain.provisioner.model import Attempt, Image, JobRecord, LaunchRequest, Machine
-from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote
+from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
 from cloudtrain.provisioner.shipping import bundle, ship_command
 from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
 
@@ -162,9 +163,18 @@ class Effects:
             result = self._remote.run(target, ship_command(image.python), stdin=stream, timeout_s=SHIP_TIMEOUT_S)
         answer = _last_json(result.stdout)
         if answer.get("ok") is True:
+            self._extend_deadline(record, attempt, target)
             return Shipped(attempt.generation)
         words = answer.get("error") or result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
         return ShipRefused(attempt.generation, f"the machine refused the job: {str(words).splitlines()[-1]}")
+
+    def _extend_deadline(self, record: JobRecord, attempt: Attempt, target: Target) -> None:
+        """From the boot deadline to the hard one. A machine whose switch was not seen armed does not count as ready."""
+        at_s = attempt.claimed_at + self._files.lifetime_s()
+        result = self._remote.run(target, extend_command(at_s), timeout_s=COMMAND_TIMEOUT_S)
+        if result.exit_code != 0:
+            words = result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
+            raise RemoteError(f"the dead-man switch could not be set: {words.splitlines()[-1]}")
 
     def _request_stop(self, attempt: Attempt, machine: Machine) -> None:
         if machine.endpoint is None:

@@ -1,0 +1,75 @@
+"""The SQLite store: compare-and-set, one live name, two processes."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
+from cloudtrain.provisioner.model import EndReason, JobStatus
+from tests.records import job, over
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SqliteStore:
+    return SqliteStore(tmp_path / "jobs.db")
+
+
+def test_a_record_comes_back_as_it_went_in(store: SqliteStore) -> None:
+    record = job(over(1, 100, EndReason.INTERRUPTED, steps=(0, 140), by_cloud=True))
+    store.add(record)
+    found = store.get(record.job_id)
+    assert found.record == record
+    assert (found.version, found.etag, found.wanted) == (1, None, "run")
+
+
+def test_saving_over_a_version_that_is_not_the_newest_is_refused(store: SqliteStore, tmp_path: Path) -> None:
+    store.add(job())
+    other = SqliteStore(tmp_path / "jobs.db")
+    assert store.save(replace(job(), failures=1), version=1, etag="a") == 2
+    with pytest.raises(Conflict):
+        other.save(replace(job(), failures=2), version=1, etag="b")
+    assert other.get(job().job_id).record.failures == 1
+
+
+def test_a_name_is_live_once_and_free_again_after_its_end(store: SqliteStore) -> None:
+    store.add(job())
+    with pytest.raises(Conflict, match="live job named 'digits'"):
+        store.add(job(job_id="digits-second"))
+    store.save(replace(job(), status=JobStatus.SUCCEEDED), version=1, etag=None)
+    store.add(job(job_id="digits-second", created_at=1_800_000_001.0))
+    assert [s.record.job_id for s in store.list()] == ["digits-abc123", "digits-second"]
+    assert [s.record.job_id for s in store.list(live_only=True)] == ["digits-second"]
+
+
+def test_wanting_live_views_and_events(store: SqliteStore) -> None:
+    store.add(job())
+    store.want(job().job_id, "cancel")
+    store.save(replace(job(), failures=1), version=1, etag=None)
+    assert store.get(job().job_id).wanted == "cancel", "a save does not undo what the person wants"
+    assert store.live(job().job_id) is None
+    store.set_live(job().job_id, '{"step": 1}')
+    assert store.live(job().job_id) == '{"step": 1}'
+    store.add_event(job().job_id, 1.0, "one")
+    store.add_event("another", 2.0, "not mine")
+    store.add_event(job().job_id, 3.0, "two")
+    first, second = store.events(job().job_id)
+    assert (first.text, second.text) == ("one", "two")
+    assert store.events(job().job_id, after=first.number) == (second,)
+
+
+def test_an_unknown_job_is_not_found(store: SqliteStore) -> None:
+    with pytest.raises(NotFound, match="no job 'nope'"):
+        store.get("nope")
+
+
+def test_a_database_of_a_newer_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "jobs.db")
+    db.execute("PRAGMA user_version=99")
+    db.close()
+    with pytest.raises(CloudtrainError, match="newer cloudtrain"):
+        SqliteStore(tmp_path / "jobs.db")
