@@ -1,0 +1,95 @@
+"""What the documents tell people is true: examples run, files exist, tables match the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from cloudtrain.provisioner import errors, jobfile
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
+        if not target.startswith("https://"):
+            assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/job-file.md"])
+def test_job_files_are_accepted(document: str, tmp_path: Path) -> None:
+    (text,) = blocks(document, "yaml")
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    assert jobfile.load(path).workdir == str(tmp_path)
+
+
+def test_every_served_key_is_in_the_job_file_document() -> None:
+    (text,) = blocks("docs/job-file.md", "yaml")
+    for key in {*jobfile.JOB_KEYS, *jobfile.RESOURCE_KEYS, *jobfile.CHECKPOINT_KEYS} - {"num_nodes"}:
+        assert re.search(rf"^\s*{key}:", text, flags=re.MULTILINE), key
+
+
+def train(folder: Path, **variables: str) -> int:
+    """Run the README's script in a folder; its exit code. Warnings are errors."""
+    (folder / "train.py").write_text(blocks("README.md", "python")[0])
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("CLOUDTRAIN_")}
+    environment = {**outside, "OMP_NUM_THREADS": "1", **variables}
+    command = [sys.executable, "-W", "error", "train.py"]
+    return subprocess.run(command, cwd=folder, env=environment, timeout=200, check=False).returncode
+
+
+@pytest.mark.slow
+def test_the_script_of_the_readme_trains_and_resumes_exactly(tmp_path: Path) -> None:
+    alone, interrupted = tmp_path / "alone", tmp_path / "interrupted"
+    alone.mkdir()
+    interrupted.mkdir()
+    assert train(alone) == 0
+
+    notice = interrupted / "notice.json"
+    notice.write_text("{}")
+    assert train(interrupted, CLOUDTRAIN_NOTICE_FILE=str(notice)) == 75
+    (saved,) = (interrupted / "checkpoints").iterdir()
+    assert not (interrupted / "sine.pt").exists()
+    notice.unlink()
+    assert train(interrupted, CLOUDTRAIN_RESUME=str(saved)) == 0
+
+    weights = [torch.load(folder / "sine.pt", weights_only=True) for folder in (alone, interrupted)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_every_exit_code_is_in_the_table() -> None:
+    documented = {
+        int(code) for code in re.findall(r"^\| (\d+) \|", (ROOT / "docs/exit-codes.md").read_text(), re.MULTILINE)
+    }
+    assert documented == {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+
+
+def test_the_readme_has_one_test_command() -> None:
+    """.ci/run takes the command from here."""
+    marked = re.findall(
+        r"^<!-- test-command -->\n```\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert marked == ["make test\n"]
+
+
+def test_variables_of_the_job_are_documented() -> None:
+    from cloudtrain.trainer import contract
+
+    text = (ROOT / "docs/job-file.md").read_text()
+    for name, variable in vars(contract).items():
+        if name.startswith("ENV_"):
+            assert variable in text or variable.removeprefix("CLOUDTRAIN") in text, variable
