@@ -94,14 +94,14 @@ class Requirements:
 class Why(StrEnum):
     """The kinds of reasons, in the order in which they are checked."""
 
-    OTHER_TYPE = "other instance type"
-    OTHER_ACCELERATOR = "other accelerator"
+    OTHER_TYPE = "instance type"
+    OTHER_ACCELERATOR = "accelerator"
     UNUSABLE = "no machine image"
-    CPUS = "other cpus"
-    MEMORY = "other memory"
-    NO_PRICE = "no price known"
-    REGION = "not in the regions allowed"
-    TOO_DEAR = "too expensive"
+    CPUS = "cpus"
+    MEMORY = "memory"
+    NO_PRICE = "price unknown"
+    REGION = "region"
+    TOO_DEAR = "price too high"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from cloudtrain.pricing.accelerators import AcceleratorError, canonical, parse
+from cloudtrain.pricing.accelerators import Accelerator, AcceleratorError, canonical, parse
 from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.pricing.model import CapacityType, Money, Offering
 from cloudtrain.pricing.requirements import Amount, Dropped, Requirements, Selection, Why, select
@@ -37,7 +37,7 @@ def make_plan(spec: JobSpec, catalog: Catalog, *, cloud: str) -> Plan:
     wanted = requirements(spec, catalog)
     selection = select(catalog, wanted)
     if not selection.offerings:
-        raise NoCapacity(_nothing_fits(spec, wanted, selection))
+        raise NoCapacity(_nothing_fits(spec, catalog, wanted, selection))
     on_demand = select(catalog, replace(wanted, capacity_type=CapacityType.ON_DEMAND, max_price_per_hour=None))
     prices = [offering.price_per_hour.amount for offering in on_demand.offerings]
     offerings = tuple(replace(o, pool=replace(o.pool, cloud=cloud)) for o in selection.offerings)
@@ -95,7 +95,7 @@ _ADVICE = {
 }
 
 
-def _nothing_fits(spec: JobSpec, wanted: Requirements, selection: Selection) -> str:
+def _nothing_fits(spec: JobSpec, catalog: Catalog, wanted: Requirements, selection: Selection) -> str:
     """One line: the reason of the type that came closest, how many types fell for which reason, what to do."""
     order = list(Why)
     closest = max(selection.dropped, key=lambda d: order.index(d.why), default=None)
@@ -104,9 +104,21 @@ def _nothing_fits(spec: JobSpec, wanted: Requirements, selection: Selection) -> 
     if closest is None:
         return f"{head}: the catalogue is empty"
     counts = Counter(d.why for d in selection.dropped)
-    tally = ", ".join(f"{counts[why]} {why}" for why in order if counts[why])
+    tally = ", ".join(f"{why} {counts[why]}" for why in order if counts[why])
     advice = _ADVICE[closest.why]
     if wanted.memory_gib is None and counts[Why.MEMORY] and closest.why is not Why.MEMORY:
         advice += ", or set resources.memory (16+) to allow less than 1.5x GPU memory"
+    problem = f"{closest.reason} ({closest.instance_type})"
+    if closest.why is Why.OTHER_ACCELERATOR and spec.instance_type is None:
+        problem = "; ".join(_counts(accelerator, catalog) for accelerator in wanted.accelerators)
     total = len(selection.dropped)
-    return f"{head}: {closest.reason} ({closest.instance_type}); {total} types dropped ({tally}); {advice}"
+    return f"{head}: {problem}; {total} types dropped ({tally}); {advice}"
+
+
+def _counts(wanted: Accelerator, catalog: Catalog) -> str:
+    """In which numbers one machine has the accelerator."""
+    fitting = {i.accelerator_count for i in catalog.instances if replace(wanted, count=i.accelerator_count).fits(i)}
+    name = str(wanted).partition(":")[0]
+    if not fitting:
+        return f"no machine has {name}"
+    return f"a machine has {' or '.join(str(count) for count in sorted(fitting))} {name}, not {wanted.count}"
