@@ -1,0 +1,35 @@
+"""The address that AWS sees this computer at: the only one that a job's machines admit."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import ssl
+from collections.abc import Callable
+
+from cloudtrain.provisioner.errors import CloudUnreachable
+
+_HOST = "checkip.amazonaws.com"  # AWS's own; used in the EC2 user guide, "Security group rules" (read 2026-11)
+_TIMEOUT_S = 10
+_LOOPBACK = "127.0.0.1"
+
+
+def caller_address(cloud: str) -> Callable[[], str]:
+    """How to learn the caller's IPv4 address: on AWS it is asked for each time, since a laptop moves."""
+    return (lambda: _LOOPBACK) if cloud == "local" else public_address
+
+
+def public_address() -> str:
+    """This computer's public IPv4 address. Blocks at most some 10 s. Raises CloudUnreachable.
+
+    Asked without a proxy, since SSH will not go through one either.
+    """
+    connection = http.client.HTTPSConnection(_HOST, timeout=_TIMEOUT_S, context=ssl.create_default_context())
+    try:
+        connection.request("GET", "/")
+        text = connection.getresponse().read(100).decode("ascii", "replace").strip()
+        return str(ipaddress.IPv4Address(text))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise CloudUnreachable(f"this computer's public address could not be learnt from {_HOST}: {error}") from error
+    finally:
+        connection.close()

@@ -1,0 +1,223 @@
+"""The Cloud port on EC2: AWS itself, and the embedded cloud, which answers the same calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from cloudtrain.pricing.model import CapacityType, Pool
+from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
+from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Resources, by_job
+from cloudtrain.provisioner.adapters.run_instances import request as run_instances_request
+from cloudtrain.provisioner.errors import CloudUnreachable
+from cloudtrain.provisioner.model import (
+    TAG_GENERATION,
+    TAG_JOB,
+    TAG_TOKEN,
+    Endpoint,
+    Image,
+    LaunchRequest,
+    Machine,
+    MachineState,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ec2.type_defs import InstanceTypeDef
+
+TAG_LOCAL_SSH = "cloudtrain:local-ssh"
+"""Where a host of the embedded cloud listens: "127.0.0.1:PORT". The daemon sets it on the instance."""
+
+_PRODUCT = "Linux/UNIX"
+_BATCH = 100  # ids in one call; EC2 takes 1,000 (TerminateInstances), 200 filter values
+_UNKNOWN_IDS = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
+
+
+class Ec2Cloud:
+    """The Cloud port for one account. ``address`` gives the caller's own IPv4 address, which SSH is opened to.
+
+    ``is_dead`` says whether the embedded cloud has died; None on AWS. Safe to use from several threads.
+    """
+
+    def __init__(
+        self, clients: Clients, *, address: Callable[[], str], is_dead: Callable[[], bool] | None = None
+    ) -> None:
+        self._clients = clients
+        self._address = address
+        self._is_dead = is_dead
+        self._lock = threading.Lock()
+        self._regions: dict[str, Resources] = {}
+
+    # ---- who we are
+
+    def account(self, region: str = "us-east-1") -> str:
+        """The account's twelve digits. Raises AccessError where there are no valid credentials."""
+        with self._translated(f"asking AWS who you are, in {region}"):
+            return self._clients.client("sts", region).get_caller_identity()["Account"]
+
+    def owner(self, region: str = "us-east-1") -> str:
+        """The caller's user id, as it goes into the owner tag. Raises as ``account`` does."""
+        with self._translated(f"asking AWS who you are, in {region}"):
+            return self._clients.client("sts", region).get_caller_identity()["UserId"]
+
+    # ---- the port
+
+    def prepare(self, job_id: str, owner: str, regions: Iterable[str]) -> None:
+        """Make the job's security group in each region, open to this caller's address alone."""
+        address = self._address()
+        for region in regions:
+            with self._translated(f"security group for {job_id} in {region}"):
+                self._resources(region).prepare(job_id, owner, address)
+
+    def image_id(self, image: Image, region: str) -> str:
+        """The AMI id that the image's parameter names now."""
+        with self._translated(f"image {image.ssm_parameter} in {region}"):
+            return self._clients.client("ssm", region).get_parameter(Name=image.ssm_parameter)["Parameter"]["Value"]
+
+    def price(self, pool: Pool) -> Decimal | None:
+        """The pool's spot price now; None for an on-demand pool, whose price the catalogue knows."""
+        if pool.capacity_type is not CapacityType.SPOT:
+            return None
+        with self._translated(f"spot price of {pool}"):
+            zone = self._resources(pool.region).subnet(pool.zone_id).zone_name
+            now = datetime.now(UTC)
+            pages = (
+                self._ec2(pool.region)
+                .get_paginator("describe_spot_price_history")
+                .paginate(
+                    InstanceTypes=[pool.instance_type],  # type: ignore[list-item] # a snapshot of AWS's list
+                    ProductDescriptions=[_PRODUCT],
+                    AvailabilityZone=zone,
+                    StartTime=now,  # from now to now: the price in force
+                    EndTime=now,
+                )
+            )
+            seen = [p for page in pages for p in page["SpotPriceHistory"] if p["AvailabilityZone"] == zone]
+        newest = max(seen, key=lambda p: p["Timestamp"], default=None)
+        price = Decimal(newest["SpotPrice"]) if newest else None
+        return price if price else None
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        """Start one machine: one RunInstances call, not repeated here."""
+        pool = request.attempt.pool
+        resources = self._resources(pool.region)
+        with self._translated(f"launch in {pool}"):
+            subnet = resources.subnet(pool.zone_id)
+            group_id = resources.group(request.job_id, request.owner, self._address)
+            wanted = run_instances_request(request, subnet_id=subnet.subnet_id, security_group_id=group_id)
+            try:
+                made = self._clients.launcher(pool.region).run_instances(**wanted)
+            except ClientError as error:
+                if code_of(error).startswith(("InvalidGroup.", "InvalidSecurityGroup")):
+                    resources.forget(request.job_id)  # swept by somebody, or too new to be seen
+                raise
+        machine = self._machine(made["Instances"][0]) if made["Instances"] else None
+        if machine is None:
+            raise CloudUnreachable(f"launch in {pool}: RunInstances answered without a machine of ours; asking again")
+        return machine
+
+    def machines(self, job_id: str, regions: Iterable[str]) -> tuple[Machine, ...]:
+        """Every machine that carries the job's tag, with its spot request's status while it lives."""
+        found: list[Machine] = []
+        for region in regions:
+            with self._translated(f"machines of {job_id} in {region}"):
+                pages = self._ec2(region).get_paginator("describe_instances").paginate(Filters=by_job(job_id))
+                instances = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
+                statuses = self._spot_statuses(region, instances)
+            machines = [self._machine(i, statuses.get(i.get("SpotInstanceRequestId", ""))) for i in instances]
+            found += [m for m in machines if m is not None]
+        return tuple(found)
+
+    def terminate(self, region: str, instance_ids: Iterable[str]) -> None:
+        """Ask for the end of machines. An id that EC2 does not know is passed over."""
+        for batch in _batches(instance_ids):
+            with self._translated(f"terminate {' '.join(batch)} in {region}"):
+                self._terminate(self._ec2(region), batch)
+
+    def sweep(self, job_id: str, regions: Iterable[str]) -> tuple[str, ...]:
+        """Delete the job's groups, and volumes and interfaces that outlived their machine."""
+        left: list[str] = []
+        for region in regions:
+            with self._translated(f"clearing up after {job_id} in {region}"):
+                ids = self._resources(region).sweep(job_id)
+            left += [f"{kept} in {region}" for kept in ids]
+        return tuple(left)
+
+    # ---- inside
+
+    def _translated(self, doing: str) -> AbstractContextManager[None]:
+        return translated(doing, self._is_dead)
+
+    def _ec2(self, region: str) -> EC2Client:
+        return self._clients.client("ec2", region)
+
+    def _resources(self, region: str) -> Resources:
+        with self._lock:
+            if region not in self._regions:
+                self._regions[region] = Resources(lambda: self._ec2(region), region)
+            return self._regions[region]
+
+    def _machine(self, instance: InstanceTypeDef, spot_status: str | None = None) -> Machine | None:
+        """The instance as ours; None for one that carries the job's tag and was not launched by this program."""
+        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+        if not tags.get(TAG_TOKEN) or not tags.get(TAG_GENERATION, "").isdecimal():
+            return None
+        reason = instance.get("StateReason", {})
+        return Machine(
+            instance_id=instance["InstanceId"],
+            job_id=tags[TAG_JOB],
+            generation=int(tags[TAG_GENERATION]),
+            client_token=tags[TAG_TOKEN],
+            state=MachineState(instance["State"]["Name"]),
+            launched_at=instance["LaunchTime"].timestamp(),
+            endpoint=self._endpoint(instance, tags),
+            state_reason=reason.get("Code") or None,
+            state_message=reason.get("Message") or None,
+            spot_request_id=instance.get("SpotInstanceRequestId") or None,
+            spot_status=spot_status,
+        )
+
+    def _endpoint(self, instance: InstanceTypeDef, tags: dict[str, str]) -> Endpoint | None:
+        if self._clients.cloud == "local":
+            host, _, port = tags.get(TAG_LOCAL_SSH, "").rpartition(":")
+            return Endpoint(host, int(port)) if host else None
+        address = instance.get("PublicIpAddress")
+        return Endpoint(address, SSH_PORT) if address else None
+
+    def _spot_statuses(self, region: str, instances: list[InstanceTypeDef]) -> dict[str, str]:
+        """Spot request id to status code, of machines that live: a request closes two minutes before its machine."""
+        live = [i for i in instances if MachineState(i["State"]["Name"]) is not MachineState.TERMINATED]
+        statuses: dict[str, str] = {}
+        for batch in _batches(i["SpotInstanceRequestId"] for i in live if i.get("SpotInstanceRequestId")):
+            # By filter: asked for by id, one request that isn't visible yet fails the whole call.
+            pages = (
+                self._ec2(region)
+                .get_paginator("describe_spot_instance_requests")
+                .paginate(Filters=[{"Name": "spot-instance-request-id", "Values": batch}])
+            )
+            for wanted in (r for page in pages for r in page["SpotInstanceRequests"]):
+                statuses[wanted["SpotInstanceRequestId"]] = wanted.get("Status", {}).get("Code", "")
+        return statuses
+
+    def _terminate(self, ec2: EC2Client, ids: list[str]) -> None:
+        try:
+            ec2.terminate_instances(InstanceIds=ids)
+        except ClientError as error:
+            if code_of(error) not in _UNKNOWN_IDS:
+                raise
+            if len(ids) > 1:  # one unknown id, and EC2 terminates none of them
+                for instance_id in ids:
+                    self._terminate(ec2, [instance_id])
+
+
+def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    wanted = list(ids)
+    for start in range(0, len(wanted), _BATCH):
+        yield wanted[start : start + _BATCH]

@@ -1,0 +1,98 @@
+"""The one RunInstances request. Pure: a LaunchRequest in, boto3's keyword arguments out.
+
+Where each field comes from in AWS's documentation: docs/aws/run-instances.md, which a test holds complete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudtrain.pricing.model import CapacityType
+from cloudtrain.provisioner.model import TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN, LaunchRequest
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.literals import InstanceTypeType, ResourceTypeType
+    from mypy_boto3_ec2.type_defs import RunInstancesRequestTypeDef, TagSpecificationTypeDef, TagTypeDef
+
+
+def job_name(job_id: str) -> str:
+    """The name of everything that a job has in a cloud: its machines and its security group."""
+    return f"cloudtrain-{job_id}"
+
+
+def tags(job_id: str, owner: str) -> list[TagTypeDef]:
+    """The tags of whatever belongs to a job. By them it is found, and by nothing else."""
+    return [
+        {"Key": "Name", "Value": job_name(job_id)},
+        {"Key": TAG_OWNER, "Value": owner},
+        {"Key": TAG_JOB, "Value": job_id},
+    ]
+
+
+def request(launch: LaunchRequest, *, subnet_id: str, security_group_id: str) -> RunInstancesRequestTypeDef:
+    """RunInstances' arguments: one machine, all that it makes tagged in the call and ended with it.
+
+    The same launch gives the same request, as the client token demands.
+    """
+    attempt = launch.attempt
+    spot = attempt.pool.capacity_type is CapacityType.SPOT
+    # Only spellings of the catalogue get here, and the stubs list a snapshot of AWS's.
+    instance_type: InstanceTypeType = attempt.pool.instance_type  # type: ignore[assignment]
+    wanted: RunInstancesRequestTypeDef = {
+        "ClientToken": attempt.client_token,
+        "ImageId": launch.image_id,
+        "InstanceType": instance_type,
+        "MinCount": 1,
+        "MaxCount": 1,
+        "UserData": launch.user_data,  # boto3 encodes it
+        "IamInstanceProfile": {"Name": launch.instance_profile},
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "NetworkInterfaces": [
+            {
+                "DeviceIndex": 0,
+                "SubnetId": subnet_id,
+                "Groups": [security_group_id],
+                "AssociatePublicIpAddress": True,
+                "DeleteOnTermination": True,
+            }
+        ],
+        "BlockDeviceMappings": [
+            {
+                "DeviceName": launch.image.root_device,
+                "Ebs": {
+                    "VolumeSize": max(launch.disk_gib, launch.image.root_gib),
+                    "VolumeType": "gp3",
+                    "Encrypted": True,
+                    "DeleteOnTermination": True,
+                },
+            }
+        ],
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": 1,  # an image may say 2: a bridged container would reach the role's keys
+            "HttpProtocolIpv6": "disabled",
+            "InstanceMetadataTags": "enabled",
+        },
+        "TagSpecifications": _tag_specifications(launch, spot=spot),
+    }
+    if spot:
+        # One-time: a persistent request would open again by itself. No ValidUntil (not for one-time requests), no
+        # MaxPrice (more interruptions), no BlockDurationMinutes (deprecated).
+        wanted["InstanceMarketOptions"] = {
+            "MarketType": "spot",
+            "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
+        }
+    return wanted
+
+
+def _tag_specifications(launch: LaunchRequest, *, spot: bool) -> list[TagSpecificationTypeDef]:
+    kinds: list[ResourceTypeType] = ["instance", "volume", "network-interface"]
+    if spot:
+        kinds.append("spot-instances-request")
+    mine: list[TagTypeDef] = [
+        *tags(launch.job_id, launch.owner),
+        {"Key": TAG_GENERATION, "Value": str(launch.attempt.generation)},
+        {"Key": TAG_TOKEN, "Value": launch.attempt.client_token},
+    ]
+    return [{"ResourceType": kind, "Tags": mine} for kind in kinds]
