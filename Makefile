@@ -21,6 +21,7 @@ lint: $(READY) ## check format, style, types and import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 --package cloudtrain.trainer
 	$(BIN)/lint-imports
 
 check: lint test ## the gate: lint and test
