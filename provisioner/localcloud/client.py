@@ -1,0 +1,227 @@
+"""How other processes find, start and steer the embedded cloud. Standard library only: every command may load this.
+
+One daemon per local home. It holds an exclusive lock on ``daemon.lock`` for as long as it lives, and says in
+``daemon.json`` how to reach it; both are checked, so neither a stale file nor a reused process id is trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.provisioner.errors import CloudtrainError, NotFound, UsageError
+
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 10.0
+_CALL_TIMEOUT_S = 15.0
+DAEMON_FILE = "daemon.json"
+LOCK_FILE = "daemon.lock"
+LOG_FILE = "daemon.log"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCloud:
+    """A running embedded cloud. ``id`` is new with every start; machines and objects live as long as it does."""
+
+    id: str
+    port: int
+    pid: int
+    secret: str
+    hosts: str
+    boot_s: float
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where the AWS API is."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+def find(local_home: Path) -> LocalCloud | None:
+    """The embedded cloud of a local home, or None where none runs. Reads two files; makes no connection."""
+    try:
+        text = json.loads((local_home / DAEMON_FILE).read_text())
+        pid, started = int(text["pid"]), text["process_started"]
+        cloud = LocalCloud(text["id"], int(text["port"]), pid, text["secret"], text["hosts"], float(text["boot_s"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    alive = _locked(local_home / LOCK_FILE) and process_started(pid) == started
+    return cloud if alive else None
+
+
+def ensure_up(local_home: Path, *, hosts: str | None = None, boot_s: float | None = None) -> LocalCloud:
+    """The embedded cloud of a local home, started where none runs. Blocks up to 20 s, about one when it starts.
+
+    ``hosts`` ("embedded" | "sshd") and ``boot_s`` say how it is to be; None leaves it as it is. Raises UsageError where
+    it runs otherwise or its extra is not installed, CloudtrainError where it does not come up.
+    """
+    cloud = find(local_home)
+    if cloud is None:
+        cloud = _start(local_home, hosts or "embedded", boot_s or 0.0)
+    if (hosts is not None and cloud.hosts != hosts) or (boot_s is not None and cloud.boot_s != boot_s):
+        now = f"--hosts {cloud.hosts} --boot {cloud.boot_s:g}s"
+        raise UsageError(f"the local cloud already runs with {now}: end it first with `cloudtrain local down`")
+    return cloud
+
+
+def down(local_home: Path) -> bool:
+    """End the embedded cloud with all its machines and objects; whether one ran. Blocks up to 20 s."""
+    cloud = find(local_home)
+    if cloud is None:
+        return False
+    with contextlib.suppress(CloudtrainError):
+        call(cloud, "POST", "stop")
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while find(local_home) is not None:
+        if time.monotonic() > deadline:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(cloud.pid, signal.SIGKILL)
+            deadline = float("inf")
+        time.sleep(0.02)
+    return True
+
+
+def status(cloud: LocalCloud) -> dict[str, Any]:
+    """What the cloud says of itself: id, pid, options, machines, interrupts, faults."""
+    return call(cloud, "GET", "status")
+
+
+def interrupt(
+    cloud: LocalCloud,
+    job: str,
+    *,
+    at_step: int | None = None,
+    notice_s: float | None = 120.0,
+    rebalance: bool = False,
+) -> bool:
+    """Ask for an interruption of a job's machine; whether it has one now (if not, the request waits for it).
+
+    ``job``: id, unique beginning of one, or name. ``at_step``: not before the job has reported that step. ``notice_s``
+    0: the machine is lost at once, without notice; None: only the rebalance recommendation. Raises UsageError.
+    """
+    body = {"job": job, "at_step": at_step, "notice_s": notice_s, "rebalance": rebalance}
+    return bool(call(cloud, "POST", "interrupt", body)["machine_known"])
+
+
+def fault_add(cloud: LocalCloud, action: str, code: str, **options: Any) -> dict[str, Any]:
+    """Inject an error into calls of an action; options: match, status, message, times, delay_s, lost (faults.Fault)."""
+    return call(cloud, "POST", "faults", {"action": action, "code": code, **options})
+
+
+def fault_list(cloud: LocalCloud) -> list[dict[str, Any]]:
+    """The injected errors, each with ``met`` (how many calls) and ``calls`` (which)."""
+    found: list[dict[str, Any]] = call(cloud, "GET", "faults")["faults"]
+    return found
+
+
+def fault_clear(cloud: LocalCloud, fault_id: int | None = None) -> int:
+    """Drop one injected error, or all; returns how many."""
+    return int(call(cloud, "DELETE", "faults", {"id": fault_id})["cleared"])
+
+
+def cutoff(cloud: LocalCloud, job: str, *, cut: bool = True) -> list[str]:
+    """Cut the network to a job's machine, or join it again; returns the instance ids. Raises UsageError."""
+    found: list[str] = call(cloud, "POST", "cutoff", {"job": job, "cut": cut})["instance_ids"]
+    return found
+
+
+def call(cloud: LocalCloud, method: str, name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One control call. Blocks up to 15 s. Raises NotFound where the cloud is gone, UsageError where it refuses."""
+    connection = http.client.HTTPConnection("127.0.0.1", cloud.port, timeout=_CALL_TIMEOUT_S)
+    try:
+        payload = None if body is None else json.dumps(body)
+        headers = {"X-Cloudtrain-Secret": cloud.secret}
+        connection.request(method, f"/_local/{name}", payload, headers)
+        response = connection.getresponse()
+        answer: dict[str, Any] = json.loads(response.read())
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NotFound(f"the local cloud does not answer ({error}): see `cloudtrain local status`") from error
+    finally:
+        connection.close()
+    if response.status == 409:
+        raise UsageError(str(answer["error"]))
+    if response.status != 200:
+        raise CloudtrainError(f"the local cloud refused {name}: {answer.get('error')}")
+    return answer
+
+
+def process_started(pid: int) -> str | None:
+    """When a process was started, in the system's own words; None where there is none. Tells a reused id apart."""
+    try:
+        # Field 22 of proc(5)'s stat, counted behind the command's name, which may hold blanks and brackets.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        pass
+    if Path("/proc/self/stat").exists():
+        return None
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    return result.stdout.strip() or None
+
+
+def _locked(path: Path) -> bool:
+    """Whether a process holds the daemon's lock."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _start(local_home: Path, hosts: str, boot_s: float) -> LocalCloud:
+    if importlib.util.find_spec("moto") is None:
+        raise UsageError("the local cloud needs its extra: pip install 'cloudtrain[local]'")
+    local_home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log = local_home / LOG_FILE
+    module = "cloudtrain.provisioner.localcloud.daemon"
+    command = [sys.executable, "-m", module, "--home", str(local_home), "--hosts", hosts, "--boot", str(boot_s)]
+    # A local run must not be able to touch an account: the daemon never sees the user's keys.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with log.open("ab") as output:
+        begin = output.tell()
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=environment,
+            cwd="/",
+        )
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        cloud = find(local_home)
+        if cloud is not None:
+            call(cloud, "GET", "health")
+            return cloud
+        code = process.poll()
+        if code not in (None, ALREADY_RUNNING):  # another process may have started it at the same moment
+            raise CloudtrainError(f"the local cloud did not start: {_last_line(log, begin)} (log: {log})")
+        time.sleep(0.02)
+    process.kill()
+    raise CloudtrainError(f"the local cloud did not come up in {START_TIMEOUT_S:g} s: see {log}")
+
+
+ALREADY_RUNNING = 3
+"""The daemon's exit code where another one holds the lock."""
+
+
+def _last_line(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")

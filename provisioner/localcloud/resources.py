@@ -1,0 +1,135 @@
+"""What exists in the embedded cloud from the start, as in an account that was set up: images, role, profile, bucket.
+
+Made on the first call to a service in a region, so that nothing is loaded that nobody uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from functools import cache
+from typing import Any
+
+from cloudtrain.provisioner.adapters.images import IMAGES
+from cloudtrain.provisioner.localcloud.state import ACCOUNT, ROLE, LocalState
+from cloudtrain.provisioner.model import Image
+
+_BUCKET = re.compile(rf"cloudtrain-{ACCOUNT}-([a-z]{{2}}(?:-[a-z]+)+-\d)")
+_TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+
+
+def image_id(parameter: str, region: str) -> str:
+    """The AMI id that a public parameter names in a region: always the same, another one in each region."""
+    return "ami-0" + hashlib.sha256(f"{region}{parameter}".encode()).hexdigest()[:16]
+
+
+def images() -> list[Image]:
+    """Each image of the reviewed table, once."""
+    return list({image.ssm_parameter: image for image in IMAGES.values()}.values())
+
+
+class Resources:
+    """Makes what must be there before a call is answered. Thread-safe; each thing is made once."""
+
+    def __init__(self, state: LocalState) -> None:
+        self.state = state
+        self._lock = threading.RLock()
+        self._made: set[tuple[str, str]] = set()
+
+    def before(self, service: str, region: str, bucket: str = "") -> None:
+        """Prepare for one call. Cheap once it was done."""
+        if service == "s3":
+            match = _BUCKET.fullmatch(bucket)
+            key = ("s3", match[1]) if match else ("", "")
+        else:
+            key = (service, "" if service == "iam" else region)
+        if key in self._made or key[0] not in ("ec2", "ssm", "iam", "s3"):
+            return
+        with self._lock:
+            if key not in self._made:
+                getattr(self, f"_{key[0]}")(key[1])
+                self._made.add(key)
+
+    def _ec2(self, region: str) -> None:
+        from moto.ec2.models import ec2_backends  # noqa: PLC0415 - half a second, on first use
+        from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS  # noqa: PLC0415
+
+        self.before("iam", "")
+        backend = ec2_backends[ACCOUNT][region]
+        for image in images():
+            ami_id = image_id(image.ssm_parameter, region)
+            backend.amis[ami_id] = _image_class()(backend, ami_id, image)
+        known = INSTANCE_TYPE_OFFERINGS["region"].setdefault(region, [])
+        names = {row["InstanceType"] for row in known}
+        ours = {o.pool.instance_type for o in self.state.offerings if o.pool.region == region}
+        known += [{"InstanceType": n, "Location": region, "LocationType": "region"} for n in sorted(ours - names)]
+
+    def _ssm(self, region: str) -> None:
+        from moto.core.utils import utcnow  # noqa: PLC0415
+        from moto.ssm.models import Parameter, ssm_backends  # noqa: PLC0415
+
+        parameters = ssm_backends[ACCOUNT][region]._parameters
+        for image in images():
+            name, value = image.ssm_parameter, image_id(image.ssm_parameter, region)
+            parameters[name] = [Parameter(ACCOUNT, name, value, "String", None, None, None, utcnow(), 1, "text")]
+
+    def _iam(self, _region: str) -> None:
+        from moto.iam.models import iam_backends  # noqa: PLC0415
+
+        backend = iam_backends[ACCOUNT]["aws"]
+        backend.create_role(ROLE, json.dumps(_TRUST), "/", None, "Machines of cloudtrain", [], "3600")
+        backend.create_instance_profile(ROLE, "/", [ROLE])
+
+    def _s3(self, region: str) -> None:
+        from moto.s3.models import s3_backends  # noqa: PLC0415
+
+        backend = s3_backends[ACCOUNT]["aws"]
+        name = f"cloudtrain-{ACCOUNT}-{region}"
+        if name not in backend.buckets:
+            backend.create_bucket(name, region)
+
+
+@cache
+def _image_class() -> Any:
+    from moto.ec2.models.amis import Ami  # noqa: PLC0415
+
+    class LocalImage(Ami):  # type: ignore[misc]
+        """A Deep Learning image: moto's own has a root volume of 15 GiB, whatever it is."""
+
+        def __init__(self, backend: Any, ami_id: str, image: Image) -> None:
+            line = image.ssm_parameter.split("/")[-3]
+            self.root_gib = image.root_gib
+            super().__init__(
+                backend,
+                ami_id,
+                name=f"Deep Learning AMI {line} (local, simulated)",
+                description=image.ssm_parameter,
+                owner_id="898082745236",
+                owner_alias="amazon",
+                public=True,
+                virtualization_type="hvm",
+                architecture=image.architecture,
+                hypervisor="xen",
+                root_device_type="ebs",
+                root_device_name=image.root_device,
+                region_name=f"{backend.region_name}a",
+            )
+
+        @property
+        def block_device_mappings(self) -> list[dict[str, Any]]:
+            """One root volume, from the image's snapshot."""
+            ebs = {
+                "SnapshotId": self.ebs_snapshot.id,
+                "VolumeSize": self.root_gib,
+                "DeleteOnTermination": True,
+                "VolumeType": "gp3",
+                "Encrypted": False,
+            }
+            return [{"DeviceName": self.root_device_name, "Ebs": ebs}]
+
+    return LocalImage
