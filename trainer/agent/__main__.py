@@ -1,0 +1,127 @@
+"""``python -m cloudtrain.trainer.agent ROOT``: the agent. Started by ``bootstrap``, once; ROOT is ``~/cloudtrain``."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from ..contract import FINAL_PHASES, AgentConfig, config_from_json, status_from_json
+from .host import Host, make_host
+from .objects import Objects
+from .places import Places
+from .supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from .notices import Watcher
+
+logger = logging.getLogger("cloudtrain.agent")
+
+_LOCK_WAIT_S = 2.0  # a bootstrap looks at the lock for an instant
+
+
+def main(root: Path) -> int:
+    """Supervise one attempt; returns the exit code: 0 also for one that failed, which has been reported."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    places = Places(root)
+    config = config_from_json(places.config.read_bytes())
+    lock = _take_lock(places, config.generation)
+    if lock is None:
+        logger.warning("another agent lives here; this one leaves")
+        return 0
+    if _is_over(places, config):
+        logger.warning("generation %d is over; this agent leaves", config.generation)
+        return 0
+    places.create()
+    restarted, ran_s = _been_here(places, config)
+    host = make_host(config.host, os.environ)
+    supervisor = Supervisor(
+        config,
+        places,
+        host,
+        env=os.environ,
+        connect=lambda: _connect(config),
+        watch=lambda: _watch(host),
+        restarted=restarted,
+        ran_s=ran_s,
+    )
+
+    def going_down(_number: int, _frame: object) -> None:
+        supervisor.going_down = True
+
+    signal.signal(signal.SIGTERM, going_down)
+    try:
+        supervisor.run()
+    except Exception as error:
+        logger.exception("the agent failed")
+        supervisor.abandon(error)
+    return 0
+
+
+def _take_lock(places: Places, generation: int) -> IO[str] | None:
+    """The lock of the one agent on this machine, held while the file is open; None where another holds it."""
+    places.run.mkdir(parents=True, exist_ok=True)
+    lock = places.lock.open("a+", encoding="utf-8")
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                lock.close()
+                return None
+            time.sleep(0.01)
+    lock.truncate(0)
+    lock.write(f"{generation}\n")
+    lock.flush()
+    return lock
+
+
+def _is_over(places: Places, config: AgentConfig) -> bool:
+    try:
+        status = status_from_json(places.status.read_bytes())
+    except (OSError, ValueError, TypeError):
+        return False
+    return status.generation == config.generation and status.phase in FINAL_PHASES
+
+
+def _been_here(places: Places, config: AgentConfig) -> tuple[bool, float]:
+    """Whether an agent of this attempt was started here before, and how many seconds ago the first was."""
+    marker = places.run / "started"
+    word = f"{config.job_id} {config.generation}"
+    try:
+        before, _, started_at = marker.read_text(encoding="utf-8").rpartition(" ")
+        if before == word:
+            return True, max(0.0, time.time() - float(started_at))
+    except (OSError, ValueError):
+        pass
+    marker.write_text(f"{word} {time.time()}", encoding="utf-8")
+    return False, 0.0
+
+
+def _connect(config: AgentConfig) -> Objects:
+    from ..storage import connect  # noqa: PLC0415 - boto3 is slow to load, and the job's start does not need it
+
+    return connect(config.bucket, config.region)
+
+
+def _watch(host: Host) -> Watcher | None:
+    """The metadata service's watcher, started; None on a local host that was told of no such service."""
+    from .notices import DEFAULT_ENDPOINT, ENV_ENDPOINT, Imds, Watcher  # noqa: PLC0415 - http.client is slow to load
+
+    endpoint = os.environ.get(ENV_ENDPOINT)
+    if endpoint is None and not host.real:
+        return None
+    watcher = Watcher(Imds(endpoint or DEFAULT_ENDPOINT), host.notice_poll_s)
+    watcher.start()
+    return watcher
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

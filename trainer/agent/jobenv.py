@@ -1,0 +1,65 @@
+"""The environment and the script of the user's command."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+from .. import contract
+from ..contract import AgentConfig
+from .places import Places
+
+NOTICE_GRACE_S = 90  # of EC2's 120 s, less the margin for the upload
+
+
+def job_environment(config: AgentConfig, places: Places, base: Mapping[str, str], gpus: int) -> dict[str, str]:
+    """What ``setup`` and ``run`` see. ``base`` is the agent's own; ours wins over the user's ``envs``."""
+    env = {name: value for name, value in base.items() if name not in _AGENT_ONLY}
+    if config.login_user is not None:
+        env.update(_login(config.login_user))
+    env.update(config.envs)
+    paths = [str(places.agent), *filter(None, [config.envs.get("PYTHONPATH")])]
+    env.update(
+        {
+            contract.ENV_JOB_ID: config.job_id,
+            contract.ENV_ATTEMPT: str(config.generation),
+            contract.ENV_CHECKPOINT_DIR: str(places.checkpoints),
+            contract.ENV_CHECKPOINT_INTERVAL: config.checkpoint_interval,
+            contract.ENV_CHECKPOINT_KEEP: str(config.checkpoint_keep),
+            contract.ENV_OUTPUT_DIR: str(places.outputs),
+            contract.ENV_PROGRESS: str(places.progress),
+            contract.ENV_NOTICE_FILE: str(places.notice),
+            contract.ENV_GRACE_SECONDS: f"{config.grace_seconds:g}",
+            contract.ENV_NODE_RANK: "0",
+            contract.ENV_NODE_IPS: "127.0.0.1",
+            contract.ENV_NUM_NODES: "1",
+            contract.ENV_NUM_GPUS: str(gpus or 1),
+            # torchrun kills its workers 30 s after SIGTERM (torch 2.13); ours is the deadline, never torchrun's.
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(max(NOTICE_GRACE_S, int(config.grace_seconds))),
+            "PYTHONPATH": os.pathsep.join(paths),  # agent/ first: `python -m cloudtrain.trainer` is the one shipped
+        }
+    )
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    return env
+
+
+_AGENT_ONLY = ("PYTHONPATH", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", contract.ENV_RESUME)
+
+
+def _login(user: str) -> dict[str, str]:
+    entry = pwd.getpwnam(user)
+    return {"HOME": entry.pw_dir, "USER": user, "LOGNAME": user, "SHELL": entry.pw_shell}
+
+
+def count_gpus(devices: Path = Path("/dev")) -> int:
+    """NVIDIA GPUs, by their device files: as many as nvidia-smi names, without its second of waiting."""
+    return sum(1 for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit())
+
+
+def write_script(path: Path, text: str, activate: str | None) -> Path:
+    """The script that the shell runs; a file, so that neither length nor quoting matters."""
+    lines = [activate] if activate else []
+    path.write_text("\n".join([*lines, text]) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,413 @@
+"""The agent's loop: prepare, run the user's command, stop it by the protocol, bring everything home, power off.
+
+Nothing in the loop waits: the bucket (``courier``), the metadata service (``notices``), the utilisation (``sampling``)
+and the machine check (``checks``) have threads of their own, whose attributes it reads ten times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..contract import (
+    ENV_RESUME,
+    AgentConfig,
+    AgentStatus,
+    Notice,
+    Progress,
+    progress_from_json,
+    to_json,
+    write_atomic,
+)
+from .checks import Checks
+from .courier import DISK_FULL, Courier, Ending
+from .decide_stop import Reason, Signal, Stop, Verdict, exited, job_deadline, merge, next_signal, said, settled, verdict
+from .host import Host
+from .jobenv import count_gpus, job_environment, write_script
+from .objects import Objects
+from .places import Places
+from .process import Job, kill_leftovers
+from .report import Reporter, last_line, says_disk_full
+from .sampling import Sampler
+
+if TYPE_CHECKING:
+    from .notices import Watcher
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.1
+QUICK_GRACE_S = 5.0  # for a job whose work nobody can use any more
+GOING_DOWN_GRACE_S = 20.0  # of the 90 s that systemd gives us
+LINGER_S = 10.0  # for what is left of a job that is done or has failed
+UNKILLABLE_S = 10.0  # after SIGKILL; then the rest is the kernel's
+CLOUD_DEAD_S = 15.0  # a local host whose metadata service is gone this long has no cloud any more
+_LITTLE_ROOM_BYTES = 1 << 20
+
+
+class AgentCrash(Exception):
+    """A thread of the agent's failed."""
+
+
+@dataclass
+class State:
+    """What the loop knows. Times are monotonic, unless they end in ``_at``: Unix seconds."""
+
+    started: float
+    phase: str = "checking"
+    progress: Progress = field(default_factory=Progress)
+    current: Job | None = None  # setup, then run
+    in_setup: bool = False
+    run_started: float | None = None
+    run_seconds: float = 0.0
+    exit_code: int | None = None
+    shell_ended: float | None = None
+    stop: Stop | None = None
+    terminated: bool = False
+    killed: float | None = None
+    verdict: Verdict | None = None
+    taken_at: float | None = None  # EC2 takes the machine
+    resumed_step: int | None = None
+    final: bool = False
+
+
+class Supervisor:
+    """One attempt on one machine. ``env``: the agent's own environment. ``watch``: starts the watcher of notices."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        places: Places,
+        host: Host,
+        *,
+        env: Mapping[str, str],
+        connect: Callable[[], Objects],
+        watch: Callable[[], Watcher | None],
+        restarted: bool = False,
+        ran_s: float = 0.0,
+    ) -> None:
+        """``restarted``: an agent of this attempt was here before; it ran for ``ran_s``."""
+        self._config = config
+        self._places = places
+        self._host = host
+        self._watch = watch
+        self._restarted = restarted
+        self._user = config.login_user if host.real else None
+        self._job_env = job_environment(config, places, env, count_gpus())
+        self._state = State(started=time.monotonic() - ran_s)
+        self._courier = Courier(config, places, connect)
+        self._checks = Checks(config, places.root, self._job_env, real=host.real)
+        self._sampler = Sampler()
+        self._reporter = Reporter(places)
+        self._watcher: Watcher | None = None
+        self._progress_seen: tuple[int, int] | None = None
+        self.going_down = False  # set by a signal handler
+
+    def run(self) -> None:
+        """Supervise to the end, and power the machine off, unless EC2 takes it: then go on until it does.
+
+        Raises AgentCrash, OSError: the caller reports it, with ``abandon``.
+        """
+        self._begin()
+        while not self._over():
+            self._tick()
+            time.sleep(TICK_S)
+        logger.info("the attempt is over: %s", self._state.phase)
+        if self._state.taken_at is None and not self._cloud_is_dead():
+            self._host.poweroff()
+
+    def abandon(self, error: Exception) -> None:
+        """Report a failure of the agent itself. What was published stays; the job is ended, nobody watches it."""
+        state = self._state
+        if state.current is not None:
+            state.current.kill()
+        text = f"the agent failed: {' '.join(f'{type(error).__name__}: {error}'.split())}; see run/agent.log there"
+        state.verdict, state.phase = Verdict("failed", text, "machine"), "failed"
+        self._reporter.report(self.status(), now=True)
+        self._host.poweroff()
+
+    def status(self) -> AgentStatus:
+        """What is known now."""
+        state, courier = self._state, self._courier
+        watcher_lines = self._watcher.lines() if self._watcher is not None else ()
+        restored = courier.restored.rejected if courier.restored is not None else ()
+        lost = tuple(f"output {name}: not brought home" for name in courier.left_out)
+        return AgentStatus(
+            generation=self._config.generation,
+            phase=state.phase,
+            heartbeat_at=time.time(),
+            progress=state.progress,
+            utilisation=self._sampler.latest,
+            durable_step=courier.durable_step,
+            resumed_step=state.resumed_step,
+            notice_deadline_at=state.taken_at,
+            run_seconds=self._run_seconds(),
+            exit_code=state.exit_code,
+            error=self._error(),
+            failure=state.verdict.failure if state.verdict is not None else None,
+            checks=(*self._checks.lines, *watcher_lines),
+            rejected=(*restored, *courier.local_rejected, *lost),
+            fenced=courier.fenced,
+        )
+
+    # ---- the beginning
+
+    def _begin(self) -> None:
+        for path in (self._places.progress, self._places.notice):
+            path.unlink(missing_ok=True)
+        if self._restarted and (count := kill_leftovers(self._job_env)):
+            logger.warning("ended %d processes that an agent before this one had left", count)
+        restore_first = self._config.generation > 1 or self._restarted
+        if self._config.setup is not None:
+            self._start(self._config.setup, "setup")
+        elif not restore_first:
+            self._start_run()  # before anything else: there can be no checkpoint, and people wait
+        else:
+            self._state.phase = "restoring"
+        self._courier.start(restore_first=restore_first)
+        self._reporter.report(self.status(), now=True)
+        self._checks.start()
+        self._sampler.start()
+        self._watcher = self._watch()
+        self._reporter.keep_room()
+
+    def _start(self, command: str, name: str) -> None:
+        script = write_script(self._places.run / f"{name}.sh", command, self._config.activate)
+        state = self._state
+        state.in_setup = name == "setup"
+        state.phase = "setup" if state.in_setup else "running"
+        state.shell_ended = None
+        state.current = Job(script, env=self._job_env, cwd=self._places.work, log=self._places.job_log, user=self._user)
+        logger.info("%s started, pid %d", name, state.current.pid)
+
+    def _start_run(self) -> None:
+        restored = self._courier.restored
+        if restored is not None and restored.path is not None:
+            self._job_env[ENV_RESUME] = str(restored.path)
+            self._give_to_user()
+            self._state.resumed_step = restored.step
+            self._state.progress = Progress(step=restored.step or 0, start_step=restored.step or 0)
+        self._start(self._config.run, "run")
+        self._state.run_started = time.monotonic()
+
+    def _give_to_user(self) -> None:
+        """What root restored belongs to the job's user, who must be able to prune it."""
+        if self._user is not None and os.geteuid() == 0:
+            for path in (self._places.checkpoints, *self._places.checkpoints.rglob("*")):
+                shutil.chown(path, self._user)
+
+    # ---- the loop
+
+    def _tick(self) -> None:
+        if self._courier.crash is not None:
+            raise AgentCrash(f"the courier: {self._courier.crash}")
+        self._read_progress()
+        self._look_for_stops()
+        if self._state.final:
+            pass  # EC2 takes the machine; until then, show that we live
+        elif self._state.verdict is not None:
+            self._await_delivery()
+        elif self._state.current is not None:
+            self._watch_current()
+        else:
+            self._await_restore()
+        self._reporter.report(self.status())
+
+    def _over(self) -> bool:
+        return (self._state.final and self._state.taken_at is None) or self._cloud_is_dead()
+
+    def _cloud_is_dead(self) -> bool:
+        """On a local host: its cloud was killed, and nobody will ever end us. Ends the job, which nobody can use."""
+        watcher = self._watcher
+        if self._host.real or watcher is None or watcher.refused_since is None:
+            return False
+        if time.monotonic() - watcher.refused_since < CLOUD_DEAD_S:
+            return False
+        logger.warning("the local cloud is gone; its host ends")
+        if self._state.current is not None:
+            self._state.current.kill()
+        return True
+
+    def _await_restore(self) -> None:
+        if self._state.stop is not None:
+            self._end()
+        elif self._courier.restored is not None:
+            self._start_run()
+
+    def _watch_current(self) -> None:
+        """setup or run, alive or just ended."""
+        state = self._state
+        if state.current is None:
+            return
+        code = state.current.exit_code()
+        if code is not None and state.shell_ended is None:
+            state.shell_ended = time.monotonic()
+        if self._still_lives(state.current, code):
+            self._apply_stop(state.current)
+            return
+        ended_for_s = time.monotonic() - (state.shell_ended or 0.0)
+        if not settled(code, asked=state.stop is not None, ended_for_s=ended_for_s):
+            return
+        self._read_progress()
+        if state.in_setup:
+            self._setup_ended(code)
+        else:
+            state.run_seconds = self._run_seconds()
+            state.exit_code = code
+            self._end()
+
+    def _still_lives(self, job: Job, code: int | None) -> bool:
+        state = self._state
+        if not job.alive():
+            return False
+        if state.killed is not None and time.monotonic() - state.killed > UNKILLABLE_S:
+            logger.warning("processes of the job do not die: %s", job.members())
+            return False
+        judged = state.progress.done or (code is not None and code != 0)
+        ended_for_s = 0.0 if state.shell_ended is None else time.monotonic() - state.shell_ended
+        if judged and ended_for_s > LINGER_S:
+            self._kill(job)
+        return True
+
+    def _setup_ended(self, code: int | None) -> None:
+        state = self._state
+        state.current = None
+        if state.stop is not None:
+            self._end()
+        elif code != 0:
+            words = f"setup {exited(code)}{said(last_line(self._places.job_log))}"
+            self._end(Verdict("failed", words, "machine" if self._disk_is_full() else "job"))
+        elif self._courier.restored is not None:
+            self._start_run()
+        else:
+            state.phase = "restoring"
+
+    def _apply_stop(self, job: Job) -> None:
+        state = self._state
+        if state.stop is None:
+            return
+        action = next_signal(
+            state.stop, time.time(), stops_by_file=state.progress.stops_by_file, terminated=state.terminated
+        )
+        if action is Signal.KILL:
+            self._kill(job)
+        elif action is Signal.TERMINATE:
+            state.terminated = True
+            logger.info("SIGTERM to %s", job.terminate())
+
+    def _kill(self, job: Job) -> None:
+        if self._state.killed is None:
+            self._state.killed = time.monotonic()
+            logger.warning("SIGKILL to the job")
+        job.kill()
+
+    # ---- what may end it
+
+    def _look_for_stops(self) -> None:
+        state, config, now = self._state, self._config, time.time()
+        seen = self._watcher.interruption if self._watcher is not None else None
+        if seen is not None and state.taken_at is None:
+            state.taken_at = seen.at
+            self._ask(Stop(Reason.INTERRUPTION, now, job_deadline(now, seen.at)))
+        if state.verdict is not None:
+            return  # it has ended; nothing is left to stop
+        reason = state.stop.reason if state.stop is not None else None
+        if self._courier.fenced and reason is not Reason.FENCED:
+            self._ask(Stop(Reason.FENCED, now, now + QUICK_GRACE_S))
+        elif self._checks.failure is not None and reason not in (Reason.UNFIT, Reason.FENCED):
+            self._ask(Stop(Reason.UNFIT, now, now + QUICK_GRACE_S, self._checks.failure))
+        if state.stop is not None:
+            return
+        if self.going_down:
+            self._ask(Stop(Reason.GOING_DOWN, now, now + min(GOING_DOWN_GRACE_S, config.grace_seconds)))
+        elif self._places.stop.exists():  # its deadline is by another machine's clock: ours counts
+            self._ask(Stop(Reason.STOP, now, now + config.grace_seconds))
+        elif config.max_run_s is not None and time.monotonic() - state.started > config.max_run_s:
+            words = f"max_run of {config.max_run_s:g} s is over at step {state.progress.step}; raise max_run to go on"
+            self._ask(Stop(Reason.MAX_RUN, now, now + config.grace_seconds, words))
+
+    def _ask(self, new: Stop) -> None:
+        """A stop request: the file first. A job that saves by itself needs no more."""
+        state = self._state
+        state.stop = merge(state.stop, new)
+        logger.info("stop asked: %s, deadline in %.1f s", new.reason.value, state.stop.deadline_at - time.time())
+        notice = Notice(state.stop.reason.word, state.stop.deadline_at)
+        try:
+            write_atomic(self._places.notice, to_json(notice))
+        except OSError as error:
+            logger.warning("the notice file could not be written: %s", error)
+        if state.current is not None and state.verdict is None:
+            state.phase = "saving"
+
+    # ---- the end
+
+    def _end(self, ending: Verdict | None = None) -> None:
+        state = self._state
+        log = self._places.job_log
+        state.verdict = ending or verdict(
+            stop=state.stop,
+            exit_code=state.exit_code,
+            done=state.progress.done,
+            last_line=last_line(log),
+            disk_full=self._disk_is_full(),
+        )
+        state.phase = "saving"
+        state.current = None
+        logger.info("the job has ended: %s", state.verdict)
+        until = None if state.taken_at is None else state.taken_at - 2 * QUICK_GRACE_S
+        self._courier.finish(Ending(self._final_status, state.verdict, until))
+
+    def _final_status(self) -> AgentStatus:
+        state = self._state
+        phase, state.phase = state.phase, self._final_phase()
+        try:
+            return self.status()
+        finally:
+            state.phase = phase
+
+    def _final_phase(self) -> str:
+        if self._courier.fenced or self._state.verdict is None:
+            return "stopped"
+        return self._state.verdict.phase
+
+    def _await_delivery(self) -> None:
+        if self._courier.delivered or self._courier.fenced:
+            self._state.phase = self._final_phase()
+            self._state.final = True
+            self._reporter.report(self.status(), now=True)
+
+    # ---- small readings
+
+    def _read_progress(self) -> None:
+        path = self._places.progress
+        with contextlib.suppress(OSError, ValueError, TypeError):  # not there yet, or not ours to judge: keep the last
+            seen = path.stat()
+            key = (seen.st_mtime_ns, seen.st_ino)
+            if key != self._progress_seen:
+                self._progress_seen = key
+                self._state.progress = progress_from_json(path.read_bytes())
+        self._courier.prunes_local = not self._state.progress.stops_by_file
+
+    def _run_seconds(self) -> float:
+        state = self._state
+        if state.run_started is None or state.verdict is not None:
+            return state.run_seconds
+        return (state.shell_ended or time.monotonic()) - state.run_started
+
+    def _disk_is_full(self) -> bool:
+        return shutil.disk_usage(self._places.root).free < _LITTLE_ROOM_BYTES or says_disk_full(self._places.job_log)
+
+    def _error(self) -> str | None:
+        state = self._state
+        if state.verdict is not None and state.verdict.error is not None:
+            return state.verdict.error
+        if state.final:
+            return None
+        if self._reporter.disk_full or shutil.disk_usage(self._places.root).free < _LITTLE_ROOM_BYTES:
+            return f"{DISK_FULL}: raise resources.disk_size; what was published is safe"
+        return self._courier.error
