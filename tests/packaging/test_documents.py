@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import torch
 
 from cloudtrain.provisioner import errors, jobfile
+from cloudtrain.provisioner.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -27,6 +29,25 @@ def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
         if not target.startswith("https://"):
             assert (document.parent / target).exists(), target
+
+
+def shown_commands() -> list[str]:
+    """Every line of a fenced block that calls cloudtrain, without its comment."""
+    text = "\n".join(path.read_text() for path in DOCUMENTS)
+    return sorted(set(re.findall(r"^cloudtrain .*?(?= *(?:#|$))", text, flags=re.MULTILINE)))
+
+
+@pytest.mark.parametrize("line", shown_commands())
+def test_commands_that_are_shown_exist(line: str) -> None:
+    group: click.Command = cli
+    words = line.split()[1:]
+    while isinstance(group, click.Group):
+        assert words, "a command is missing"
+        found = group.get_command(click.Context(group), words.pop(0))
+        assert found is not None
+        group = found
+    known = {name for parameter in group.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= known
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/job-file.md"])
