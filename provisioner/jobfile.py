@@ -6,7 +6,6 @@ SkyPilot's key names where the meaning is the same. Nothing is ignored: a key is
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +71,7 @@ def load(path: Path) -> JobSpec:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}:1:1: longer than {MAX_BYTES // 1024} KiB: this is not a job file")
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start]
         line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
@@ -81,9 +80,12 @@ def load(path: Path) -> JobSpec:
     spec = job.read(text, path)
     if spec.workdir is None or job.workdir is None:
         return spec
-    workdir = Path(os.path.abspath(path.parent / Path(spec.workdir).expanduser()))  # noqa: PTH100 - resolve() would follow links
-    if not workdir.is_dir():
-        problem = "is not a folder" if workdir.exists() else "does not exist"
+    try:
+        workdir = (path.parent / Path(spec.workdir).expanduser()).resolve()
+        problem = None if workdir.is_dir() else "is not a folder" if workdir.exists() else "does not exist"
+    except (OSError, RuntimeError) as error:  # too long a name, a loop of links, the home of an unknown user
+        workdir, problem = Path(spec.workdir), f"can't be used ({error})"
+    if problem:
         raise job.source.error(job.workdir, f"workdir {workdir} {problem}: create it, or take `workdir` out")
     return replace(spec, workdir=str(workdir))
 

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cloudtrain.provisioner import jobfile
-from cloudtrain.provisioner.errors import NotFound, UsageError
-from cloudtrain.provisioner.jobfile import load, loads
+from cloudtrain.provisioner.errors import UsageError
+from cloudtrain.provisioner.jobfile import loads
 from cloudtrain.provisioner.model import Interval, JobSpec
 
 NAME = Path("job.yaml")
@@ -336,53 +336,6 @@ def test_any_damage_is_read_or_refused(at: int, drop: int, insert: str) -> None:
         loads(FULL[:at] + insert + FULL[at + drop :], path=NAME)
     except UsageError as error:
         assert str(error).startswith("job.yaml:")
-
-
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
-def test_windows_files_are_the_same_files(tmp_path: Path, newline: str, bom: bytes) -> None:
-    text = FULL.replace("workdir: code\n", "")
-    path = tmp_path / "job.yaml"
-    path.write_bytes(bom + text.replace("\n", newline).encode())
-    assert load(path) == loads(text, path=path)
-    path.write_bytes(bom + f"run: x{newline}resources: {{}}{newline}nme: y".encode())
-    with pytest.raises(UsageError, match=r"job\.yaml:3:1: unknown key"):
-        load(path)
-
-
-def test_the_workdir_is_taken_from_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "my code").mkdir()
-    (tmp_path / "jobs" / "job.yaml").write_text(RUN + "workdir: ../my code")
-    monkeypatch.chdir(tmp_path)
-    spec = load(Path("jobs/job.yaml"))
-    assert spec.workdir == str(tmp_path / "my code")
-    assert load(tmp_path / "jobs" / "job.yaml") == spec
-
-
-@pytest.mark.parametrize(("make_file", "says"), [(False, "does not exist"), (True, "is not a folder")])
-def test_a_missing_workdir_is_refused_at_its_place(tmp_path: Path, make_file: bool, says: str) -> None:
-    if make_file:
-        (tmp_path / "code").touch()
-    path = tmp_path / "job.yaml"
-    path.write_text(RUN + "workdir: code\n")
-    with pytest.raises(UsageError) as caught:
-        load(path)
-    assert str(caught.value) == f"{path}:3:10: workdir {tmp_path / 'code'} {says}: create it, or take `workdir` out"
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no such job file"):
-        load(tmp_path / "absent.yaml")
-    with pytest.raises(UsageError, match="can't be read"):
-        load(tmp_path)
-    path = tmp_path / "job.yaml"
-    path.write_bytes(b"run: x\nname: \xff\n")
-    with pytest.raises(UsageError, match=r"job\.yaml:2:7: not UTF-8"):
-        load(path)
-    path.write_bytes(b"#" * 300_000)
-    with pytest.raises(UsageError, match="longer than 256 KiB"):
-        load(path)
 
 
 def test_a_file_name_that_gives_no_name_asks_for_one() -> None:
