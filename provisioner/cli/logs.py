@@ -1,0 +1,101 @@
+"""``cloudtrain logs``: what the job's ``run`` has written, byte for byte."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from cloudtrain.provisioner.adapters.clock import SystemClock
+from cloudtrain.provisioner.cli import jobs
+from cloudtrain.provisioner.cli.words import say
+from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.observe import log_path
+from cloudtrain.provisioner.ports import Clock, Store
+
+POLL_S = 0.2
+CHECK_EVERY_S = 3.0
+CHUNK = 1 << 20
+
+
+class Tail:
+    """Copies the logs of a job's attempts, oldest first, as far as they go; then what was added."""
+
+    def __init__(self, job_dir: Path, out: BinaryIO, announce: Callable[[str], None]) -> None:
+        self._job_dir = job_dir
+        self._out = out
+        self._announce = announce
+        self._offsets: dict[int, int] = {}
+
+    def copy(self, record: JobRecord) -> int:
+        """Write what is new; returns the number of bytes."""
+        copied = 0
+        for attempt in record.attempts:
+            generation = attempt.generation
+            path = log_path(self._job_dir, generation)
+            if not path.exists():
+                continue
+            if generation not in self._offsets:
+                self._offsets[generation] = 0
+                if len(record.attempts) > 1:
+                    self._announce(f"--- attempt {generation} on {attempt.pool}")
+            copied += self._copy_file(path, generation)
+        self._out.flush()
+        return copied
+
+    def _copy_file(self, path: Path, generation: int) -> int:
+        copied = 0
+        with path.open("rb") as file:
+            file.seek(self._offsets[generation])
+            while data := file.read(CHUNK):
+                self._out.write(data)
+                copied += len(data)
+        self._offsets[generation] += copied
+        return copied
+
+
+@click.command("logs", short_help="Print what a job's run has written.")
+@click.argument("job", metavar="JOB")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+def command(job: str, follow: bool) -> None:
+    """Print what a job's run has written.
+
+    JOB is an id, the beginning of one, or the name of a live job. The attempts come one after the other, from the
+    copies on this computer.
+
+    \b
+    Examples:
+      cloudtrain logs -f digits
+      cloudtrain logs digits-1a2b3c > digits.log
+    """
+    home = Home.from_env()
+    store = jobs.open_store(home)
+    record = jobs.find(store, job).record
+    jobs.see_driven(home, [record])
+    tail = Tail(home.root / "jobs" / record.job_id, sys.stdout.buffer, say)
+    copied = tail.copy(record)
+    if follow:
+        record = watch(tail, record, home=home, store=store, clock=SystemClock())
+    if not copied and not follow:
+        say("nothing was written yet")
+    if record.status.final:
+        say(f"job {record.job_id} {record.status}; next: `cloudtrain show {record.job_id}`")
+    else:
+        say(f"next: `cloudtrain logs -f {record.job_id}` goes on as it is written")
+
+
+def watch(tail: Tail, record: JobRecord, *, home: Home, store: Store, clock: Clock) -> JobRecord:
+    """Copy as it comes until the job has ended; returns its record then."""
+    check_at = clock.now() + CHECK_EVERY_S
+    while not record.status.final:
+        clock.sleep(POLL_S)
+        record = store.get(record.job_id).record
+        tail.copy(record)
+        if clock.now() >= check_at:
+            check_at = clock.now() + CHECK_EVERY_S
+            jobs.see_driven(home, [record])
+    return record

@@ -1,0 +1,125 @@
+"""The command line: a thin skin over the application. Commands are imported when they are called.
+
+``--help`` must stay as quick as a bare click program, so nothing here imports more than click and the error tree.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import click
+
+from cloudtrain import __version__
+from cloudtrain.provisioner.errors import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CloudtrainError
+
+# name -> the one line of the list; the text is repeated here so that the list needs no import (a test compares them)
+COMMANDS = {
+    "launch": "Train: choose machines, run the job, bring the results home.",
+    "ls": "List jobs: how far they are and what they cost so far.",
+    "show": "Show one job: attempts, events, bill.",
+    "logs": "Print what a job's run has written.",
+    "down": "End a job for good and leave nothing running.",
+    "local": "The cloud on this computer: start, stop, interrupt.",
+    "controller": "Drive this home's jobs in the foreground.",
+}
+HIDDEN = ("controller",)
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of this package, imported by name when asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which a person meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command; None where there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"cloudtrain.provisioner.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, text in COMMANDS.items() if name not in HIDDEN])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@click.version_option(__version__, prog_name="cloudtrain")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Finish a training run on rented GPUs for the least money, without watching over it.
+
+    \b
+    Example, on this computer alone:
+      cloudtrain launch templates/digits.yaml --cloud local
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run one command; returns its exit code. Every error is one line on stderr, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name must not end the program in an ASCII terminal
+    try:
+        code = cli.main(args=args, prog_name="cloudtrain", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else EXIT_OK
+    except CloudtrainError as error:
+        return _complain(str(error), error.exit_code)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "cloudtrain"
+        return _complain(f"{error.format_message()} See `{where} --help`.", EXIT_USAGE)
+    except click.ClickException as error:
+        return _complain(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # whoever read us has left (`cloudtrain ls | head`): nothing more to say, and nothing to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except OSError as error:
+        return _complain(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), EXIT_ERROR)
+    except Exception as error:  # noqa: BLE001 - the last line of defence: one line for the person, the rest in a file
+        return _complain(_crashed(error), EXIT_ERROR)
+
+
+def _complain(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    click.echo(f"cloudtrain: {line}", err=True)
+    return code
+
+
+def _crashed(error: Exception) -> str:
+    """Write the traceback to a file and say where. Jobs are not touched: their controller is another process."""
+    words = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    text = "".join(traceback.format_exception(error))
+    name = time.strftime("crash-%Y%m%dT%H%M%SZ.log", time.gmtime())
+    for folder in (_home_folder(), Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+        except OSError:
+            continue
+        return f"a fault of cloudtrain's own ({words}); running jobs go on; please report {folder / name}"
+    return f"a fault of cloudtrain's own ({words}); running jobs go on; please report it"
+
+
+def _home_folder() -> Path:
+    from cloudtrain.provisioner.home import Home  # noqa: PLC0415 - only when something went wrong
+
+    return Home.from_env().root
+
+
+if __name__ == "__main__":
+    sys.exit(main())

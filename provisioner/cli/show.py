@@ -1,0 +1,58 @@
+"""``cloudtrain show``: one job, whole."""
+
+from __future__ import annotations
+
+import click
+
+from cloudtrain.provisioner import report
+from cloudtrain.provisioner.adapters.clock import SystemClock
+from cloudtrain.provisioner.cli import jobs, tables
+from cloudtrain.provisioner.cli.words import clock_time, printable, say
+from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.model import JobStatus
+
+EVENTS_SHOWN = 15
+
+
+@click.command("show", short_help="Show one job: attempts, events, bill.")
+@click.argument("job", metavar="JOB")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+def command(job: str, output: str) -> None:
+    """Show one job: attempts, events, bill.
+
+    JOB is an id, the beginning of one, or the name of a live job.
+
+    \b
+    Examples:
+      cloudtrain show digits
+      cloudtrain show digits-1a2b3c -o json
+    """
+    home = Home.from_env()
+    store = jobs.open_store(home)
+    record = jobs.find(store, job).record
+    jobs.see_driven(home, [record])
+    live = jobs.live_view(store, record.job_id)
+    now = SystemClock().now()
+    if output == "json":
+        click.echo(tables.one_object(report.shown(record, live, now)))
+        return
+    job_id = record.job_id
+    click.echo(f"{job_id}  {tables.moment(record, {} if record.status.final else live)}")
+    for line in (record.detail, None if record.status.final else live.get("trouble")):
+        if line:
+            click.echo(printable(line))
+    if record.attempts and not record.status.final:
+        click.echo(f"machine: {live.get('machine_id') or '-'} in {record.attempts[-1].pool}")
+    for check in live.get("checks") or ():
+        click.echo(f"check: {printable(check)}")
+    click.echo(f"results: {record.results}" + ("" if record.collected else " (not there yet)"))
+    click.echo()
+    click.echo(tables.bill(record, now))
+    click.echo()
+    for event in store.events(job_id)[-EVENTS_SHOWN:]:
+        click.echo(f"{clock_time(event.at)} {printable(event.text)}")
+    if record.status.final:
+        again = "logs" if record.status is not JobStatus.SUCCEEDED else "ls"
+        say(f"next: `cloudtrain {again}{f' {job_id}' if again == 'logs' else ''}`")
+    else:
+        say(f"next: `cloudtrain logs -f {job_id}` follows it, `cloudtrain down {job_id}` ends it")

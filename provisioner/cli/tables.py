@@ -1,0 +1,147 @@
+"""Tables and lines for people, none wider than 80 columns with usual names. Text in, text out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from cloudtrain.provisioner import ledger
+from cloudtrain.provisioner.cli.words import counted, dollars, duration, printable, size
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.plan import Plan
+from cloudtrain.provisioner.snapshot import Snapshot
+
+PLAN_ROWS = 5
+OMITTED_SHOWN = 4
+SIMULATED = "local, simulated prices"
+
+
+def one_object(value: Mapping[str, Any]) -> str:
+    """JSON on one line."""
+    return json.dumps(value, ensure_ascii=True)
+
+
+def table(rows: Sequence[Sequence[object]], headers: Sequence[str], right: Sequence[str] = ()) -> str:
+    """Plain columns. ``right`` names the columns of numbers; nothing is parsed or reformatted."""
+    align = ["right" if header in right else "left" for header in headers]
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    return tabulate(cells, headers=headers, tablefmt="simple", colalign=align if cells else None, disable_numparse=True)
+
+
+def plan(name: str, cloud: str, planned: Plan) -> str:
+    """The cheapest pools, how many more there are, and why the other types are out."""
+    rows = [
+        (
+            offering.pool.zone_id,
+            offering.instance.name,
+            f"{offering.instance.accelerator}:{offering.instance.accelerator_count}",
+            offering.instance.vcpus,
+            f"{offering.instance.memory_gib:g} GiB",
+            offering.pool.capacity_type,
+            f"{offering.price_per_hour.amount:.4f}",
+        )
+        for offering in planned.offerings[:PLAN_ROWS]
+    ]
+    head = ("zone", "type", "gpu", "vcpus", "memory", "bought", "$/hour")
+    dated = max(offering.as_of for offering in planned.offerings)
+    where = SIMULATED if cloud == "local" else f"AWS prices of {dated}"
+    lines = [f"Plan for {name} ({where})", "", table(rows, head, right=("vcpus", "memory", "$/hour")), ""]
+    more = len(planned.offerings) - len(rows)
+    order = "tried in this order" + (f", then {more} more" if more else "")
+    if planned.on_demand_usd_per_hour is not None:
+        order += f"; cheapest on demand: {planned.on_demand_usd_per_hour:.4f} $/hour"
+    lines.append(order)
+    if planned.dropped:
+        counts = Counter(d.why for d in planned.dropped)
+        why = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+        lines.append(f"{counted(len(planned.dropped), 'other type')} out ({why})")
+    return "\n".join(lines)
+
+
+def workdir(shot: Snapshot) -> str:
+    """What travels and what was left out."""
+    if shot.sha256 is None:
+        return "no workdir: nothing is shipped but the job's own commands"
+    text = f"workdir: {counted(shot.files, 'file')}, {size(shot.bytes)}"
+    if shot.omitted:
+        named = ", ".join(printable(path) for path in shot.omitted[:OMITTED_SHOWN])
+        more = len(shot.omitted) - OMITTED_SHOWN
+        text += f"; left out: {named}" + (f" and {more} more" if more > 0 else "")
+    return text
+
+
+def jobs(rows: Sequence[Mapping[str, Any]], *, wide: bool) -> str:
+    """``ls``. Wide: every field."""
+    if wide:
+        headers = list(rows[0]) if rows else []
+        return table([[row[key] for key in headers] for row in rows], headers, right=("step", "total_steps", "usd"))
+    head = ("job", "status", "step", "attempt", "machine", "$/hour", "so far", "started")
+    cells = []
+    for row in rows:
+        steps = None if row["step"] is None else f"{row['step']}/{row['total_steps'] or '?'}"
+        machine = "-" if row["pool"] is None else row["pool"].split("/")[3]
+        rate = None if row["usd_per_hour"] is None else f"{row['usd_per_hour']:.4f}"
+        started = row["started"][5:16].replace("T", " ")
+        cells.append((row["job"], row["status"], steps, row["attempt"], machine, rate, dollars(row["usd"]), started))
+    return table(cells, head, right=("step", "attempt", "$/hour", "so far"))
+
+
+def bill(record: JobRecord, now: float) -> str:
+    """One row for each attempt, then what it comes to."""
+    total = ledger.bill(record, now)
+    rows = [
+        (
+            attempt.pool.zone_id,
+            attempt.pool.instance_type,
+            attempt.pool.capacity_type,
+            attempt.end_reason or attempt.phase,
+            duration(line.seconds),
+            "free" if line.free else f"{line.usd:.4f}",
+            line.lost_steps,
+        )
+        for attempt, line in zip(record.attempts, total.lines, strict=True)
+    ]
+    note = f" ({SIMULATED})" if record.cloud == "local" else ""
+    lines = [f"Bill for {record.job_id}{note}"]
+    if rows:
+        head = ("zone", "type", "bought", "ended", "time", "$", "lost steps")
+        lines += ["", table(rows, head, right=("time", "$", "lost steps")), ""]
+    lines.append(f"total {dollars(float(total.usd))} for {duration(total.seconds)} of machine time")
+    if total.usd_on_demand is not None and total.savings_pct is not None:
+        saved = f"{total.savings_pct} % saved" if total.savings_pct >= 0 else f"{-total.savings_pct} % more"
+        lines.append(f"the same work on demand: {dollars(float(total.usd_on_demand))}; {saved}")
+    if any(line.free for line in total.lines):
+        lines.append("free: nothing is charged for a spot machine that EC2 takes in its first hour")
+    interruptions = counted(total.interruptions, "interruption")
+    lines.append(f"{counted(total.steps, 'step')}, {total.lost_steps} lost, {interruptions}")
+    if record.metrics:
+        lines.append(", ".join(f"{name} {value:.4g}" for name, value in record.metrics))
+    return "\n".join(lines)
+
+
+def moment(record: JobRecord, live: Mapping[str, Any]) -> str:
+    """The job now, in one line: phase, step, loss, utilisation, money, time left."""
+    parts = [f"{record.status}"]
+    phase = live.get("phase")
+    if phase and not record.status.final:
+        parts[0] += f" ({phase})"
+    step = live.get("step")
+    if step is not None:
+        parts.append(f"step {step}/{live.get('total_steps') or record.total_steps or '?'}")
+    if live.get("loss") is not None:
+        parts.append(f"loss {live['loss']:.4g}")
+    use = [f"{name} {live[key]:.0f}%" for name, key in _USE if live.get(key) is not None]
+    if use:
+        parts.append(" ".join(use))
+    if live.get("usd") is not None:
+        parts.append(dollars(live["usd"]))
+    if live.get("left_s") is not None:
+        parts.append(f"{duration(live['left_s'])} left")
+    return "  ".join(parts)
+
+
+_USE = (("gpu", "gpu_percent"), ("cpu", "cpu_percent"), ("mem", "memory_percent"))

@@ -1,0 +1,54 @@
+"""How things are said on a terminal: money, durations, sizes, times, and text that others wrote."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+
+def say(text: str = "") -> None:
+    """One line on stderr: progress, warnings, what to do next. Results go to stdout."""
+    click.echo(text, err=True)
+
+
+def printable(text: str) -> str:
+    """Text that came from elsewhere (a machine, a file name), without what could steer the terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def duration(seconds: float) -> str:
+    """42s, 3m07s, 2h05m, 3d04h."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def dollars(usd: float) -> str:
+    """Cents from one dollar on, ten-thousandths below: a minute on a small machine costs less than a cent."""
+    return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"
+
+
+def size(count: int) -> str:
+    """12 B, 3.4 KiB, 56.7 MiB."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def clock_time(at: float) -> str:
+    """Hours, minutes and seconds where the person sits."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%H:%M:%S")
+
+
+def counted(number: int, noun: str) -> str:
+    """1 file, 2 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
