@@ -1,10 +1,9 @@
-"""The loop: observe → decide → act, and the only place that sleeps. One detached process per home, a thread per job."""
+"""One detached process per home that drives its live jobs, a thread each. ``controller_process`` starts it."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import sys
@@ -14,125 +13,17 @@ from pathlib import Path
 
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.store import SqliteStore
-from cloudtrain.provisioner.attempts import live
-from cloudtrain.provisioner.decide import Decision, absorb, decide
-from cloudtrain.provisioner.effects import Effects
-from cloudtrain.provisioner.errors import CloudGone, CloudtrainError, CloudUnreachable, Conflict
+from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.journal import DrivenElsewhere, Journal, material
-from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import JobRecord, Observed, Phase
-from cloudtrain.provisioner.observe import Observer
+from cloudtrain.provisioner.journal import DrivenElsewhere
+from cloudtrain.provisioner.loop import JobLoop
 from cloudtrain.provisioner.ports import Clock, Store
-from cloudtrain.provisioner.wiring import Wiring, wire
+from cloudtrain.provisioner.wiring import wire
 
 log = logging.getLogger("cloudtrain.controller")
 
 IDLE_EXIT_S = 3.0
-QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
 TROUBLE_PAUSE_S = 2.0
-
-
-class JobLoop:
-    """Drives one job until nothing is left to do for it."""
-
-    def __init__(self, wiring: Wiring, store: Store, clock: Clock) -> None:
-        self._wiring = wiring
-        self._store = store
-        self._clock = clock
-        self._journal: Journal = wiring.journal
-        self._observer: Observer = wiring.observer
-        self._effects: Effects = wiring.effects
-        self._quiet_saved_at = 0.0
-        self._first_step_at: float | None = None
-
-    def run(self) -> None:
-        """Until the job is final. Raises DrivenElsewhere when another home has taken it over."""
-        with contextlib.suppress(CloudGone):  # the first pass finds out, and says so
-            self._journal.open()
-        while not self._journal.record.status.final:
-            try:
-                changed = self.pass_once()
-                pause = 0.0 if changed else self._pause_s()
-            except (CloudUnreachable, Conflict) as error:
-                log.warning("%s: %s", self._journal.record.job_id, error)
-                pause = TROUBLE_PAUSE_S
-            if pause:
-                self._clock.sleep(pause)
-
-    def pass_once(self) -> bool:
-        """Observe, decide, save, act. Returns whether something other than progress changed."""
-        record = self._journal.record
-        wanted = self._store.get(record.job_id).wanted
-        try:
-            seen = self._observer.observe(record, wanted, cloud_gone=self._wiring.cloud_gone)
-        except CloudGone:
-            seen = Observed(machines=None, wanted=wanted, cloud_gone=True)
-        decision = decide(record, seen, self._clock.now())
-        self._keep(decision, seen)
-        for effect in decision.effects:
-            try:
-                outcome = self._effects.perform(self._journal.record, effect)
-            except CloudGone:
-                break
-            if outcome is not None:
-                self._keep(absorb(self._journal.record, outcome, self._clock.now()), seen)
-        return material(self._journal.record) != material(record)
-
-    def _keep(self, decision: Decision, seen: Observed) -> None:
-        now = self._clock.now()
-        before = self._journal.record
-        if seen.cloud_gone:
-            self._journal.save_locally(decision.record)
-        elif material(decision.record) != material(before) or now - self._quiet_saved_at > QUIET_SAVE_S:
-            self._quiet_saved_at = now
-            self._journal.save(decision.record)
-        for text in decision.events:
-            self._store.add_event(before.job_id, now, text)
-        self._store.set_live(before.job_id, json.dumps(self._live(decision.record, seen, now)))
-
-    def _pause_s(self) -> float:
-        record = self._journal.record
-        working = any(a.phase is Phase.WORKING for a in record.attempts)
-        if record.cloud == "local":
-            return 0.25 if working else 0.05
-        return 5.0 if working else 3.0
-
-    def _live(self, record: JobRecord, seen: Observed, now: float) -> dict[str, object]:
-        """What ``ls``, ``show`` and the foreground show between saves."""
-        current = next((a for a in reversed(record.attempts) if live(a)), None)
-        report = seen.report(current.generation) if current else None
-        progress = report.progress if report else None
-        spent = bill(record, now)
-        if self._first_step_at is None and progress is not None and progress.step >= 1:
-            self._first_step_at = now
-        left_s = None
-        if progress and report and progress.total_steps and report.run_seconds > 0:
-            done = progress.step - (report.resumed_step or 0)
-            if done > 0:
-                left_s = (progress.total_steps - progress.step) * report.run_seconds / done
-        return {
-            "status": record.status,
-            "phase": report.phase if report else current.phase if current else None,
-            "step": progress.step if progress else max((a.last_step for a in record.attempts), default=None),
-            "total_steps": record.total_steps,
-            "loss": progress.loss if progress else None,
-            "cpu_percent": report.utilisation.cpu_percent if report else None,
-            "gpu_percent": report.utilisation.gpu_percent if report else None,
-            "memory_percent": report.utilisation.memory_percent if report else None,
-            "durable_step": report.durable_step if report else None,
-            "usd": float(spent.usd),
-            "usd_per_hour": float(current.prices[-1].usd_per_hour) if current and current.prices else None,
-            "left_s": left_s,
-            "first_step_at": self._first_step_at,
-            "attempt": current.generation if current else None,
-            "pool": str(current.pool) if current else None,
-            "capacity_type": current.pool.capacity_type if current else None,
-            "machine_id": current.instance_id if current else None,
-            "checks": list(report.checks) if report else [],
-            "trouble": self._observer.trouble or (report.error if report else None),
-            "at": now,
-        }
 
 
 class Controller:

@@ -81,7 +81,7 @@ class Journal:
 
     def _take_up(self) -> None:
         theirs, self._etag = self._read()
-        if theirs.revision >= self.record.revision:
+        if theirs.revision > self.record.revision:  # equal: ours has the same facts and newer progress
             self.record = theirs
 
     def _after_conflict(self, wanted: JobRecord) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from cloudtrain.provisioner.adapters.caller_address import caller_address
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.ec2 import Ec2Cloud
 from cloudtrain.provisioner.adapters.s3 import S3ObjectStore
@@ -14,32 +14,23 @@ from cloudtrain.provisioner.effects import Effects
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.journal import Journal
 from cloudtrain.provisioner.localcloud.client import find
+from cloudtrain.provisioner.loop import Parts
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.observe import Observer
 from cloudtrain.provisioner.ports import Clock, Store
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """Everything that one job's loop works through."""
-
-    journal: Journal
-    observer: Observer
-    effects: Effects
-    cloud_gone: Callable[[], bool]
-
-
-def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Wiring:
+def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Parts:
     """The parts for one job. Makes no call to the cloud."""
     record = store.get(job_id).record
     gone = _gone(home, record)
     clients = Clients(record.cloud, local_endpoint=_endpoint(home, record))
-    cloud = Ec2Cloud(clients, is_gone=gone)
-    objects = S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_gone=gone)
+    cloud = Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=gone)
+    objects = S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_dead=gone)
     remote = ParamikoRemote()
     job_dir = home.job_dir(job_id)
     files = AttemptFiles(job_dir, record)
-    return Wiring(
+    return Parts(
         journal=Journal(store, objects, job_id),
         observer=Observer(cloud, remote, objects, clock, files, job_dir),
         effects=Effects(cloud, remote, objects, clock, files, job_dir),

@@ -11,15 +11,18 @@ import pytest
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
 from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.ports import Store
+from tests.fake_store import FakeStore
 from tests.records import job, over
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> SqliteStore:
-    return SqliteStore(tmp_path / "jobs.db")
+@pytest.fixture(params=["sqlite", "fake"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Every test of the port runs on the adapter and on the fake that other tests use."""
+    return SqliteStore(tmp_path / "jobs.db") if request.param == "sqlite" else FakeStore()
 
 
-def test_a_record_comes_back_as_it_went_in(store: SqliteStore) -> None:
+def test_a_record_comes_back_as_it_went_in(store: Store) -> None:
     record = job(over(1, 100, EndReason.INTERRUPTED, steps=(0, 140), by_cloud=True))
     store.add(record)
     found = store.get(record.job_id)
@@ -27,16 +30,24 @@ def test_a_record_comes_back_as_it_went_in(store: SqliteStore) -> None:
     assert (found.version, found.etag, found.wanted) == (1, None, "run")
 
 
-def test_saving_over_a_version_that_is_not_the_newest_is_refused(store: SqliteStore, tmp_path: Path) -> None:
+def test_saving_over_a_version_that_is_not_the_newest_is_refused(store: Store) -> None:
     store.add(job())
-    other = SqliteStore(tmp_path / "jobs.db")
     assert store.save(replace(job(), failures=1), version=1, etag="a") == 2
     with pytest.raises(Conflict):
-        other.save(replace(job(), failures=2), version=1, etag="b")
-    assert other.get(job().job_id).record.failures == 1
+        store.save(replace(job(), failures=2), version=1, etag="b")
+    assert (store.get(job().job_id).record.failures, store.get(job().job_id).etag) == (1, "a")
 
 
-def test_a_name_is_live_once_and_free_again_after_its_end(store: SqliteStore) -> None:
+def test_two_processes_see_one_store(tmp_path: Path) -> None:
+    one, two = SqliteStore(tmp_path / "jobs.db"), SqliteStore(tmp_path / "jobs.db")
+    one.add(job())
+    one.save(replace(job(), failures=1), version=1, etag=None)
+    assert two.get(job().job_id).record.failures == 1
+    with pytest.raises(Conflict):
+        two.save(job(), version=1, etag=None)
+
+
+def test_a_name_is_live_once_and_free_again_after_its_end(store: Store) -> None:
     store.add(job())
     with pytest.raises(Conflict, match="live job named 'digits'"):
         store.add(job(job_id="digits-second"))
@@ -46,7 +57,7 @@ def test_a_name_is_live_once_and_free_again_after_its_end(store: SqliteStore) ->
     assert [s.record.job_id for s in store.list(live_only=True)] == ["digits-second"]
 
 
-def test_wanting_live_views_and_events(store: SqliteStore) -> None:
+def test_wanting_live_views_and_events(store: Store) -> None:
     store.add(job())
     store.want(job().job_id, "cancel")
     store.save(replace(job(), failures=1), version=1, etag=None)
@@ -62,7 +73,7 @@ def test_wanting_live_views_and_events(store: SqliteStore) -> None:
     assert store.events(job().job_id, after=first.number) == (second,)
 
 
-def test_an_unknown_job_is_not_found(store: SqliteStore) -> None:
+def test_an_unknown_job_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound, match="no job 'nope'"):
         store.get("nope")
 

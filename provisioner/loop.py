@@ -1,0 +1,104 @@
+"""The loop: observe → decide → save → act. The only place that sleeps."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloudtrain.provisioner.decide import Decision, absorb, decide
+from cloudtrain.provisioner.effects import Effects
+from cloudtrain.provisioner.errors import CloudGone, CloudUnreachable, Conflict
+from cloudtrain.provisioner.journal import Journal, material
+from cloudtrain.provisioner.live import view
+from cloudtrain.provisioner.model import Observed, Phase
+from cloudtrain.provisioner.observe import Observer
+from cloudtrain.provisioner.ports import Clock, Store
+
+log = logging.getLogger("cloudtrain.loop")
+
+QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
+TROUBLE_PAUSE_S = 2.0
+PAUSE_S = {"aws": (3.0, 5.0), "local": (0.05, 0.25)}  # between passes: while a machine comes up, and while it works
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What one job's loop works through."""
+
+    journal: Journal
+    observer: Observer
+    effects: Effects
+    cloud_gone: Callable[[], bool]
+
+
+class JobLoop:
+    """Drives one job until nothing is left to do for it."""
+
+    def __init__(self, parts: Parts, store: Store, clock: Clock) -> None:
+        self._parts = parts
+        self._journal = parts.journal
+        self._store = store
+        self._clock = clock
+        self._quiet_saved_at = 0.0
+        self._first_step_at: float | None = None
+
+    def run(self) -> None:
+        """Until the job is final. Raises DrivenElsewhere when another home has taken it over."""
+        self.open()
+        while not self._journal.record.status.final:
+            try:
+                pause = 0.0 if self.pass_once() else self._pause_s()
+            except (CloudUnreachable, Conflict) as error:
+                log.warning("%s: %s", self._journal.record.job_id, error)
+                pause = TROUBLE_PAUSE_S
+            if pause:
+                self._clock.sleep(pause)
+
+    def open(self) -> None:
+        """Meet the bucket's copy of the record."""
+        with contextlib.suppress(CloudGone):  # the first pass finds out, and says so
+            self._journal.open()
+
+    def pass_once(self) -> bool:
+        """Observe, decide, save, act. Returns whether something other than progress changed."""
+        record = self._journal.record
+        wanted = self._store.get(record.job_id).wanted
+        try:
+            seen = self._parts.observer.observe(record, wanted, cloud_gone=self._parts.cloud_gone)
+        except CloudGone:
+            seen = Observed(machines=None, wanted=wanted, cloud_gone=True)
+        decision = decide(record, seen, self._clock.now())
+        self._keep(decision, seen)
+        for effect in decision.effects:
+            try:
+                outcome = self._parts.effects.perform(self._journal.record, effect)
+            except CloudGone:
+                break
+            if outcome is not None:
+                self._keep(absorb(self._journal.record, outcome, self._clock.now()), seen)
+        return material(self._journal.record) != material(record)
+
+    def _keep(self, decision: Decision, seen: Observed) -> None:
+        now = self._clock.now()
+        before = self._journal.record
+        if seen.cloud_gone:
+            self._journal.save_locally(decision.record)
+        elif material(decision.record) != material(before) or now - self._quiet_saved_at > QUIET_SAVE_S:
+            self._quiet_saved_at = now
+            self._journal.save(decision.record)
+        for text in decision.events:
+            self._store.add_event(before.job_id, now, text)
+        if self._first_step_at is None and any(report.progress.step >= 1 for report in seen.reports):
+            self._first_step_at = now
+        document = view(
+            decision.record, seen, now, first_step_at=self._first_step_at, trouble=self._parts.observer.trouble
+        )
+        self._store.set_live(before.job_id, json.dumps(document))
+
+    def _pause_s(self) -> float:
+        record = self._journal.record
+        working = any(a.phase is Phase.WORKING for a in record.attempts)
+        return PAUSE_S[record.cloud][working]

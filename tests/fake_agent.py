@@ -1,0 +1,182 @@
+"""A world on a fake clock: the fake cloud, a bucket, and agents that train, save and leave as the real one does."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from cloudtrain.provisioner.errors import RemoteError
+from cloudtrain.provisioner.model import MachineState
+from cloudtrain.provisioner.ports import RunResult, Target
+from cloudtrain.trainer.contract import (
+    AgentConfig,
+    AgentStatus,
+    Keys,
+    Latest,
+    Progress,
+    config_from_json,
+    latest_from_json,
+    to_json,
+)
+from tests.fakes import FakeClock, FakeCloud, FakeObjectStore
+
+STEPS_PER_S = 1.0
+SAVE_EVERY_S = 60.0
+SAVE_S = 5.0
+
+
+@dataclass
+class FakeAgent:
+    """One started agent. Trains one step a second, publishes a checkpoint a minute, under its generation."""
+
+    config: AgentConfig
+    instance_id: str
+    started_at: float
+    total_steps: int
+    start_step: int
+    phase: str = "running"
+    step: int = 0
+    durable: int | None = None
+    notice_deadline_at: float | None = None
+    fenced: bool = False
+    stop_at: float | None = None
+    powered_off: bool = False
+    saved_steps: list[int] = field(default_factory=list)
+
+    def status(self, now: float) -> AgentStatus:
+        return AgentStatus(
+            generation=self.config.generation,
+            phase=self.phase,
+            heartbeat_at=now,
+            progress=Progress(
+                step=self.step, total_steps=self.total_steps, loss=1 / (1 + self.step), done=self.phase == "done"
+            ),
+            durable_step=self.durable,
+            resumed_step=self.start_step or None,
+            notice_deadline_at=self.notice_deadline_at,
+            run_seconds=now - self.started_at,
+            fenced=self.fenced,
+            error="the run exited with 1" if self.phase == "failed" else None,
+            failure="job" if self.phase == "failed" else None,
+        )
+
+
+class World:
+    """Everything outside the controller. ``clock.sleep`` moves the agents too. Implements the Remote port."""
+
+    def __init__(self, *, total_steps: int = 300, boot_s: float = 30.0, fail_at: int | None = None) -> None:
+        self.clock = WorldClock(self)
+        self.cloud = FakeCloud(self.clock, boot_s=boot_s)
+        self.objects = FakeObjectStore()
+        self.agents: dict[str, FakeAgent] = {}
+        self.total_steps = total_steps
+        self.fail_at = fail_at
+        self.cut = False
+        self.most_live = 0
+        self.most_live_of_one = 0
+
+    def tick(self) -> None:
+        now = self.clock.now()
+        live = self.cloud.live()
+        fresh = [i for i in live if not i.doomed and i.state(now) is not MachineState.SHUTTING_DOWN]
+        self.most_live = max(self.most_live, len(fresh))
+        for generation in {i.request.attempt.generation for i in live}:
+            same = [i for i in live if i.request.attempt.generation == generation]
+            self.most_live_of_one = max(self.most_live_of_one, len(same))
+        for agent in self.agents.values():
+            instance = self.cloud.instances[agent.instance_id]
+            if instance.state(now) is MachineState.RUNNING:
+                self._advance(agent, now)
+
+    def _advance(self, agent: FakeAgent, now: float) -> None:
+        if agent.phase != "running":
+            return
+        instance = self.cloud.instances[agent.instance_id]
+        if instance.doomed and agent.notice_deadline_at is None:
+            agent.notice_deadline_at = instance.doomed[0][0]
+            agent.stop_at = now + SAVE_S
+        agent.step = min(self.total_steps, agent.start_step + int((now - agent.started_at) * STEPS_PER_S))
+        if self.fail_at is not None and agent.step >= self.fail_at:
+            self._leave(agent, "failed", now)
+        elif agent.step >= self.total_steps:
+            if self._publish(agent):
+                self._leave(agent, "done", now)
+        elif agent.stop_at is not None and now >= agent.stop_at:
+            self._publish(agent)
+            agent.phase = "stopped"
+            if agent.notice_deadline_at is None:
+                self._leave(agent, "stopped", now)
+        elif agent.step - (agent.durable or agent.start_step) >= SAVE_EVERY_S * STEPS_PER_S:
+            self._publish(agent)
+
+    def _publish(self, agent: FakeAgent) -> bool:
+        """Compare-and-set under the generation, as the real agent does."""
+        keys = Keys(agent.config.prefix)
+        found = self.objects.objects.get(keys.latest)
+        latest = latest_from_json(found) if found else Latest(0)
+        if latest.generation != agent.config.generation:
+            agent.fenced, agent.phase = True, "stopped"
+            return False
+        new = Latest(agent.config.generation, agent.step, keys.checkpoint(agent.config.generation, agent.step), "x")
+        self.objects.objects[keys.latest] = to_json(new).encode()
+        agent.durable = agent.step
+        agent.saved_steps.append(agent.step)
+        return True
+
+    def _leave(self, agent: FakeAgent, phase: str, now: float) -> None:
+        agent.phase = phase
+        keys = Keys(agent.config.prefix)
+        self.objects.objects[keys.log(agent.config.generation)] = b"log\n"
+        self.objects.objects[f"{keys.outputs()}.json"] = b'{"files": []}'
+        self.objects.objects[keys.outcome(agent.config.generation)] = to_json(agent.status(now)).encode()
+        self.cloud.kill(agent.instance_id, "Client.InstanceInitiatedShutdown")
+
+    # ---- the Remote port
+
+    def run(self, target: Target, command: str, *, stdin: BinaryIO | None = None, timeout_s: float) -> RunResult:
+        instance_id = self._reach(target)
+        if "stop.json" in command:
+            self.agents[instance_id].stop_at = self.clock.now() + SAVE_S
+            return RunResult(0, b"", b"")
+        if stdin is None:
+            return RunResult(0, b"", b"")
+        with tarfile.open(fileobj=io.BytesIO(stdin.read())) as tar:
+            member = tar.extractfile("incoming/agent.json")
+            assert member is not None
+            config = config_from_json(member.read())
+        if instance_id not in self.agents:
+            latest = latest_from_json(self.objects.objects[Keys(config.prefix).latest])
+            start = latest.step or 0
+            self.agents[instance_id] = FakeAgent(
+                config, instance_id, self.clock.now(), self.total_steps, start, step=start, durable=latest.step
+            )
+        return RunResult(0, b'{"ok": true, "agent": "started"}\n', b"")
+
+    def read(self, target: Target, path: str, *, offset: int, limit: int, timeout_s: float) -> bytes:
+        instance_id = self._reach(target)
+        agent = self.agents.get(instance_id)
+        if agent is None or not path.endswith("status.json"):
+            return b""
+        return to_json(agent.status(self.clock.now())).encode()
+
+    def forget(self, target: Target) -> None:
+        pass
+
+    def _reach(self, target: Target) -> str:
+        now = self.clock.now()
+        for instance in self.cloud.instances.values():
+            if instance.endpoint == target.endpoint and instance.state(now) is MachineState.RUNNING and not self.cut:
+                return instance.instance_id
+        raise RemoteError("no route to the machine")
+
+
+class WorldClock(FakeClock):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._world.tick()
