@@ -70,9 +70,17 @@ class HostFiles:
 
     def poweroff_requested(self) -> bool:
         """Whether a command asked to switch the host off, or a power-off timer is due."""
-        return (self.control / shims.POWEROFF).exists() or any(
-            at <= time.time() for at in shims.armed_timers(self.control).values()
-        )
+        return (self.control / shims.POWEROFF).exists() or any(at <= time.time() for at in self.timers().values())
+
+    def timers(self) -> dict[str, float]:
+        """The armed power-off timers: unit name to the time it is due, in Unix seconds."""
+        timers = {}
+        for path in (self.control / shims.TIMERS).glob("*.json"):
+            try:
+                timers[path.stem] = float(json.loads(path.read_bytes())["at"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # stopped this moment, or no timer of ours
+        return timers
 
     def remove(self) -> None:
         """Remove all but console.log. Nothing of the host may be running."""
@@ -93,7 +101,7 @@ def account() -> str:
 def create(spec: HostSpec) -> HostFiles:
     """Make the folder of a host. Raises OSError where that is not possible, FileExistsError where there is one."""
     files = HostFiles(spec.root)
-    for folder in (files.home, files.control, files.rootfs, files.etc):
+    for folder in (files.home, files.control / shims.TIMERS, files.rootfs, files.etc):
         folder.mkdir(parents=True, mode=0o700)
     _make_venv(files.home / "venv")
     _make_shims(files.home / "bin")
