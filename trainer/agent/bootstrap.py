@@ -2,8 +2,9 @@
 
     python3 agent/cloudtrain/trainer/agent/bootstrap.py
 
-Prints one JSON line, ``{"ok": true, "agent": "started" | "running" | "finished"}`` or ``{"ok": false, "error": "..."}``,
-and exits with 0 or 1. Repeating it is harmless. The work is in ``arrive``: a script has no package of its own.
+Prints one JSON line, ``{"ok": true, "agent": "started" | "running" | "finished"}`` or
+``{"ok": false, "error": "..."}``, and exits with 0 or 1. Repeating it is harmless. The work is in ``arrive``: a script
+has no package of its own.
 """
 
 from __future__ import annotations

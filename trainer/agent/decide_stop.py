@@ -1,8 +1,8 @@
 """When a job is stopped, by which signal, and what its end means. Pure: the caller brings the time.
 
 A stop is a file first. SIGTERM follows at once for a job that does not poll the file, and late in the grace for one
-that does; at the deadline everything is killed. What the end means follows from what *we* asked and from what the job said
-(``done``), never from the exit code alone: Lightning and HF exit 0 after SIGTERM, torchrun exits 1 whatever its
+that does; at the deadline everything is killed. What the end means follows from what *we* asked and from what the job
+said (``done``), never from the exit code alone: Lightning and HF exit 0 after SIGTERM, torchrun exits 1 whatever its
 workers return (measured, torch 2.13, Lightning 2.6.6, transformers 5.24, 2026-11).
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import checkpoint
 from ..checkpoint import CheckpointRejected
-from ..contract import MANIFEST_NAME, Keys, Latest, checkpoint_name
+from ..contract import MANIFEST_NAME, Keys, Latest, checkpoint_name, parse_checkpoint_name
 from .decide_publish import candidates, stored
 from .objects import Fenced, Objects
 from .uploads import read_latest
@@ -62,9 +62,16 @@ def restore(objects: Objects, keys: Keys, generation: int, directory: Path) -> R
 
 
 def restore_local(directory: Path, than: Restored) -> Restored:
-    """The better of ``than`` and what lies on this disk, for an agent that was killed and came back."""
+    """The better of ``than`` and what lies on this disk, for an agent that was killed and came back.
+
+    What is newer and can't be verified was perhaps being written: it is removed, or it would be published, and stand in
+    the way of a script that comes to that step again.
+    """
     path, refused = checkpoint.newest(directory)
     rejected = (*than.rejected, *(f"{name} on this disk: {reason}" for name, reason in refused))
+    for name, _ in refused:
+        if (parse_checkpoint_name(name) or 0) > (than.step or 0):
+            shutil.rmtree(directory / name, ignore_errors=True)
     if path is None or (step := checkpoint.read_manifest(path).step) <= (than.step if than.step is not None else -1):
         return Restored(than.step, than.path, rejected, than.damaged)
     return Restored(step, path, rejected, than.damaged)
