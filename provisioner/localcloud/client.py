@@ -80,10 +80,11 @@ def down(local_home: Path) -> bool:
     cloud = find(local_home)
     if cloud is None:
         return False
+    started = process_started(cloud.pid)
     with contextlib.suppress(CloudtrainError):
         call(cloud, "POST", "stop")
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while find(local_home) is not None:
+    while started is not None and process_started(cloud.pid) == started and _locked(local_home / LOCK_FILE):
         if time.monotonic() > deadline:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(cloud.pid, signal.SIGKILL)

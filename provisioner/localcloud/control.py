@@ -77,7 +77,7 @@ class Control:
             "instance_type": life.machine.instance_type,
             "capacity_type": "spot" if life.spot is not None else "on-demand",
             "state": life.state,
-            "state_reason": life.machine.state_reason.code or None,
+            "state_reason": getattr(life.machine.state_reason, "code", None),
             "spot_status": life.spot.code if life.spot is not None else None,
             "endpoint": tags.get(TAG_ENDPOINT),
             "step": life.host.step() if life.host is not None and life.live else None,

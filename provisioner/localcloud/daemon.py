@@ -36,8 +36,7 @@ class Server:
 
     def __init__(self, state: LocalState, **parts: Any) -> None:
         """Bind a port; ``parts`` goes to Machines (``start``: what starts a host)."""
-        from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415 - after the lock
-        from werkzeug.serving import make_server  # noqa: PLC0415
+        from werkzeug.serving import make_server  # noqa: PLC0415 - after the lock
 
         from cloudtrain.provisioner.localcloud.control import Control  # noqa: PLC0415
         from cloudtrain.provisioner.localcloud.machines import Machines  # noqa: PLC0415
@@ -45,7 +44,7 @@ class Server:
 
         self.state = state
         self.machines = Machines(state, **parts)
-        self.overlay = Overlay(state, Control(state, self.machines), DomainDispatcherApplication(create_backend_app))
+        self.overlay = Overlay(state, Control(state, self.machines))
         self._server = make_server("127.0.0.1", 0, self.overlay, threaded=True, request_handler=_quiet_handler())
         self.port = int(self._server.port)
         state.endpoint_url = f"http://127.0.0.1:{self.port}"
@@ -54,19 +53,26 @@ class Server:
         self._semantics: Any = None
 
     def start(self) -> None:
-        """Serve at once; moto's EC2 takes a third of a second to load, and only EC2 calls wait for it."""
+        """Serve at once. moto takes a second to load: the calls that need it wait, and whoever starts us need not."""
         self.machines.start()
         self._thread.start()
         self._loader.start()
 
     def _load(self) -> None:
         try:
-            from cloudtrain.provisioner.localcloud.ec2_semantics import Semantics  # noqa: PLC0415 - the slow part
+            from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - the slow part
+                DomainDispatcherApplication,
+                create_backend_app,
+            )
+
+            self.overlay.serve(DomainDispatcherApplication(create_backend_app))
+            from cloudtrain.provisioner.localcloud.ec2_semantics import Semantics  # noqa: PLC0415
 
             self._semantics = Semantics(self.state, self.machines)
             self._semantics.install()
             self.overlay.ec2_ready.set()
             self.overlay.warm()
+            self.machines.warm()
         except Exception:
             log.exception("moto could not be loaded")
             self.state.stop.set()
@@ -83,9 +89,9 @@ class Server:
 
 
 def _quiet_handler() -> type[Any]:
-    from moto.moto_server.werkzeug_app import MotoRequestHandler  # noqa: PLC0415
+    from werkzeug.serving import WSGIRequestHandler  # noqa: PLC0415 - after the lock
 
-    class Handler(MotoRequestHandler):  # type: ignore[misc]
+    class Handler(WSGIRequestHandler):
         """No line per request, and none for a client that went away."""
 
         def log_request(self, *args: object, **kwargs: object) -> None:
@@ -183,7 +189,7 @@ def _reason_to_leave(state: LocalState, home: Path) -> str | None:
 
 def _is_ours(state: LocalState, home: Path) -> bool:
     try:
-        return json.loads((home / DAEMON_FILE).read_text())["id"] == state.id
+        return bool(json.loads((home / DAEMON_FILE).read_text())["id"] == state.id)
     except (OSError, ValueError, KeyError):
         return False
 

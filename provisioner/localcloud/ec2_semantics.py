@@ -47,7 +47,7 @@ class Semantics:
     def __init__(self, state: LocalState, machines: Machines) -> None:
         self.state = state
         self.machines = machines
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
 
     def install(self) -> None:
         """Change moto."""
@@ -63,9 +63,11 @@ class Semantics:
         for name in ("EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "ENABLE_AMI_VALIDATION"):
             self._set(settings, name, True)
         self._set(settings, "ec2_load_default_amis", lambda: False)  # only our own images exist
-        added = {name: attribute for name, attribute in _FILTERS.items() if name not in filter_dict_attribute_mapping}
-        filter_dict_attribute_mapping.update(added)
-        self._undo.append(lambda: [filter_dict_attribute_mapping.pop(name) for name in added] and None)
+        filters = dict(filter_dict_attribute_mapping)
+        filter_dict_attribute_mapping.update(_FILTERS)
+        self._undo.append(
+            lambda: (filter_dict_attribute_mapping.clear(), filter_dict_attribute_mapping.update(filters))
+        )
 
     def uninstall(self) -> None:
         """Put moto back as it was."""
@@ -152,6 +154,8 @@ class Semantics:
             interface.delete_on_termination = True  # EC2's default for one that the launch makes
             interface.add_tags(tags.get("network-interface", {}))
         instance.launch_time = moment(now)
+        instance.state_reason = None  # EC2 gives none while there is nothing to say
+        instance.placement.availability_zone_id = zone_id
         instance.spot_instance_request_id = None
         status = None
         if instance.lifecycle == "spot":
@@ -268,11 +272,16 @@ def _launch_errors(original: Callable[[], Any], params: dict[str, Any]) -> Any:
 
 
 def _kms_keys_known(params: dict[str, Any], region: str) -> bool:
-    wanted = {(m.get("Ebs") or {}).get("KmsKeyId") for m in params.get("BlockDeviceMappings") or ()}
-    wanted -= {None, "alias/aws/ebs"}
+    named = [str((m.get("Ebs") or {}).get("KmsKeyId") or "") for m in params.get("BlockDeviceMappings") or ()]
+    wanted = set(named) - {"", "alias/aws/ebs"}
     if not wanted:
         return True
     from moto.kms.models import kms_backends  # noqa: PLC0415 - only where a key is named
 
     backend = kms_backends[ACCOUNT][region]
-    return all(backend.any_id_to_key_id(key) in backend.keys for key in wanted)
+    return all(
+        backend.get_key_id_from_alias(backend.get_alias_name(key)) is not None
+        if "alias/" in key
+        else backend.get_key_id(key) in backend.keys
+        for key in wanted
+    )

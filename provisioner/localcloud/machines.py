@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.localcloud.hosts import Host, HostSpec, start_host
@@ -59,6 +61,11 @@ class Machines:
         """Begin to watch hosts and requests."""
         self._monitor.start()
 
+    def warm(self) -> None:
+        """Load what the first host needs, so that it is not slow."""
+        if self._start is start_host and self.state.options.hosts == "embedded":
+            importlib.import_module("cloudtrain.provisioner.localcloud.host_embedded")
+
     def close(self) -> None:
         """End every host at once, and the watch."""
         self.state.stop.set()
@@ -101,8 +108,7 @@ class Machines:
             code, text = reason
             now = self.state.clock()
             life.show(SHUTTING_DOWN)
-            life.machine.state_reason.code = code
-            life.machine.state_reason.message = f"{code}: {text}"
+            life.machine.state_reason = SimpleNamespace(code=code, message=f"{code}: {text}")
             if life.spot is not None:
                 life.spot.close(*_SPOT_ENDS.get(reason, _SPOT_ENDED_BY_USER), now)
             life.ending.set()
@@ -173,8 +179,7 @@ class Machines:
             life.machine.terminate()  # moto's own: volumes and interfaces go, and it names the user as the cause
             life.show(TERMINATED)
             code, text = reason
-            life.machine.state_reason.code = code
-            life.machine.state_reason.message = f"{code}: {text}"
+            life.machine.state_reason = SimpleNamespace(code=code, message=f"{code}: {text}")
             life.ended_at = self.state.clock()
         log.info("%s: terminated", life.instance_id)
 
@@ -211,8 +216,7 @@ class Machines:
             if not life.live or life.host is None:
                 return
             life.show("stopping")
-            life.machine.state_reason.code = BY_ITSELF[0]
-            life.machine.state_reason.message = ": ".join(BY_ITSELF)
+            life.machine.state_reason = SimpleNamespace(code=BY_ITSELF[0], message=": ".join(BY_ITSELF))
             host = life.host
         host.kill(grace_s=GRACE_S)
         with self.state.lock:

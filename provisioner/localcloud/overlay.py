@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
-App = Callable[[Environ, StartResponse], Iterable[bytes]]
 Headers = list[tuple[str, str]]
 
 UNSERVED = frozenset(
@@ -52,9 +51,10 @@ REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not 
 class Overlay:
     """The application. Thread-safe: it is called from a thread for each connection."""
 
-    def __init__(self, state: LocalState, control: Control, moto: App) -> None:
+    def __init__(self, state: LocalState, control: Control) -> None:
         self.state = state
-        self._moto = moto
+        self._moto: Any = None
+        self._moto_ready = threading.Event()
         self._control = control
         self._imds = Imds(state)
         self._resources = Resources(state)
@@ -76,17 +76,22 @@ class Overlay:
         self.state.last_call_at = self.state.clock()
         return self._aws(environ, start_response)
 
+    def serve(self, moto: Any) -> None:
+        """Hand API calls to moto's WSGI application from now on; until then they wait."""
+        self._moto = moto
+        self._moto_ready.set()
+
     def warm(self) -> None:
         """Load and make what the first calls need, so that they are not slow."""
         for service in ("s3", "ec2", "ssm", "sts"):
             scope = f"AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host"
             environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_AUTHORIZATION": scope, "HTTP_HOST": "127.0.0.1"}
-            with contextlib.suppress(AttributeError):  # another WSGI application, in a test
-                self._moto.get_application(environ)  # type: ignore[attr-defined]
+            self._moto.get_application(environ)  # moto's own way to load a service
             self._resources.before(service, "us-east-1", f"cloudtrain-{ACCOUNT}-us-east-1")
 
     def _aws(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         whole = _buffer(environ)
+        self._moto_ready.wait()
         if "/ec2/aws4_request" in environ.get("HTTP_AUTHORIZATION", ""):
             self.ec2_ready.wait()
         call = read_call(environ, self._zone_of)

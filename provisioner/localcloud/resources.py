@@ -76,7 +76,8 @@ class Resources:
         parameters = ssm_backends[ACCOUNT][region]._parameters
         for image in images():
             name, value = image.ssm_parameter, image_id(image.ssm_parameter, region)
-            parameters[name] = [Parameter(ACCOUNT, name, value, "String", None, None, None, utcnow(), 1, "text")]
+            kind: Any = Parameter  # abstract only in its annotations: moto itself makes it
+            parameters[name] = [kind(ACCOUNT, name, value, "String", None, None, None, utcnow(), 1, "text")]
 
     def _iam(self, _region: str) -> None:
         from moto.iam.models import iam_backends  # noqa: PLC0415
@@ -98,7 +99,7 @@ class Resources:
 def _image_class() -> Any:
     from moto.ec2.models.amis import Ami  # noqa: PLC0415
 
-    class LocalImage(Ami):  # type: ignore[misc]
+    class LocalImage(Ami):
         """A Deep Learning image: moto's own has a root volume of 15 GiB, whatever it is."""
 
         def __init__(self, backend: Any, ami_id: str, image: Image) -> None:
