@@ -279,7 +279,8 @@ class Session:
 
     def _publish(self, done: bool = False) -> None:
         now = time.monotonic()
-        self._publish_at = now + _PUBLISH_EVERY_S
+        # The first step of all is reported at once: it tells that the machine works.
+        self._publish_at = now + _PUBLISH_EVERY_S if self._step > self._start_step else now
         if self._progress_path is None:
             return
         mark, steps = self._rate_mark
