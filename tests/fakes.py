@@ -19,7 +19,6 @@ from cloudtrain.provisioner.errors import (
     CloudtrainError,
     Conflict,
     NotFound,
-    PoolUnavailable,
 )
 from cloudtrain.provisioner.model import Attempt, Endpoint, Image, LaunchRequest, Machine, MachineState, Phase
 
@@ -164,8 +163,7 @@ class FakeCloud:
             if known is not None:
                 return self._again(known, request)
             self._refuse(pool)
-            if (pool.region, request.job_id) not in self.groups:
-                raise PoolUnavailable(f"{pool}: the job's security group is not there", code="InvalidGroup.NotFound")
+            self.groups.add((pool.region, request.job_id))  # made where ``prepare`` was not called before
             return self._start(request).machine(self.clock.now())
 
     def machines(self, job_id: str, regions: Iterable[str]) -> tuple[Machine, ...]:

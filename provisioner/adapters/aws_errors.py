@@ -189,13 +189,16 @@ _CONFIGURATION = (
 )
 
 
-def translate(error: Exception, doing: str, *, is_dead: Callable[[], bool] | None = None) -> CloudtrainError:
+def translate(
+    error: Exception, doing: str, *, is_dead: Callable[[], bool] | None = None, launching: bool = False
+) -> CloudtrainError:
     """Our error for one of botocore's. ``doing`` says what and where ("launch in aws/us-east-1/…").
 
-    ``is_dead`` is asked, where no whole answer came, whether the embedded cloud has died.
+    ``is_dead`` is asked, where no whole answer came, whether the embedded cloud has died. A code that is not in the
+    table costs a launch its pool (``launching``), and is CloudError for any other call.
     """
     if isinstance(error, boto.ClientError):
-        return _from_reply(error, doing)
+        return _from_reply(error, doing, Kind.POOL if launching else Kind.REFUSED)
     if isinstance(error, boto.ParamValidationError):
         return UsageError(f"{doing}: {_one_line(error)}; {_BUG}")
     if isinstance(error, _CONFIGURATION):
@@ -206,12 +209,12 @@ def translate(error: Exception, doing: str, *, is_dead: Callable[[], bool] | Non
 
 
 @contextmanager
-def translated(doing: str, is_dead: Callable[[], bool] | None = None) -> Iterator[None]:
+def translated(doing: str, *, is_dead: Callable[[], bool] | None = None, launching: bool = False) -> Iterator[None]:
     """Everything that botocore raises in the block comes out as our error."""
     try:
         yield
     except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
-        raise translate(error, doing, is_dead=is_dead) from error
+        raise translate(error, doing, is_dead=is_dead, launching=launching) from error
 
 
 def code_of(error: boto.ClientError) -> str:
@@ -219,14 +222,14 @@ def code_of(error: boto.ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", "unknown"))
 
 
-def _from_reply(error: boto.ClientError, doing: str) -> CloudtrainError:
+def _from_reply(error: boto.ClientError, doing: str, unknown: Kind) -> CloudtrainError:
     code, about = code_of(error), error.response.get("ResponseMetadata", {})
     message = str(error.response.get("Error", {}).get("Message", ""))
     found = row(code, int(about.get("HTTPStatusCode", 400)), message)
     advice = found.advice if found else "this code is unknown here; it is not tried again"
     text = f"{doing}: {code}: {_one_line(message)} (request {about.get('RequestId') or 'without id'})"
     text = f"{text}; {advice}" if advice else text
-    return _made(found.kind if found else Kind.POOL, text, code)
+    return _made(found.kind if found else unknown, text, code)
 
 
 def _made(kind: Kind, text: str, code: str) -> CloudtrainError:

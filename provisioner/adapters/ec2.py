@@ -108,7 +108,7 @@ class Ec2Cloud:
         """Start one machine: one RunInstances call, not repeated here."""
         pool = request.attempt.pool
         resources = self._resources(pool.region)
-        with self._translated(f"launch in {pool}"):
+        with self._translated(f"launch in {pool}", launching=True):
             subnet = resources.subnet(pool.zone_id)
             group_id = resources.group(request.job_id, request.owner, self._address)
             wanted = run_instances_request(request, subnet_id=subnet.subnet_id, security_group_id=group_id)
@@ -152,8 +152,8 @@ class Ec2Cloud:
 
     # ---- inside
 
-    def _translated(self, doing: str) -> AbstractContextManager[None]:
-        return translated(doing, self._is_dead)
+    def _translated(self, doing: str, *, launching: bool = False) -> AbstractContextManager[None]:
+        return translated(doing, is_dead=self._is_dead, launching=launching)
 
     def _ec2(self, region: str) -> EC2Client:
         return self._clients.client("ec2", region)

@@ -92,10 +92,16 @@ def test_what_matters_most(code: str, status: int, wanted: type[CloudtrainError]
 
 
 def test_a_code_that_nobody_has_met_ends_the_pool_and_is_named() -> None:
-    error = translate(refused("BrandNewCode"), "launch")
+    error = translate(refused("BrandNewCode"), "launch", launching=True)
     assert type(error) is PoolUnavailable
     assert error.code == "BrandNewCode"
     assert "unknown here" in str(error)
+
+
+def test_and_any_other_call_is_refused_by_its_name() -> None:
+    error = translate(refused("BrandNewCode"), "terminate")
+    assert type(error) is CloudError
+    assert error.code == "BrandNewCode"
 
 
 def test_an_unknown_server_error_says_nothing_about_the_call() -> None:
