@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.localcloud import shims
 from cloudtrain.provisioner.localcloud.hosts import ENV_CLOUD, ENV_CONTROL, ENV_INSTANCE, HostSpec
 
@@ -99,12 +100,22 @@ def account() -> str:
 
 
 def create(spec: HostSpec) -> HostFiles:
-    """Make the folder of a host. Raises OSError where that is not possible, FileExistsError where there is one."""
+    """Make the folder of a host.
+
+    Raises OSError where that is not possible, FileExistsError where there is one, UsageError where no program can be
+    run from it.
+    """
     files = HostFiles(spec.root)
     for folder in (files.home, files.control / shims.TIMERS, files.rootfs, files.etc):
         folder.mkdir(parents=True, mode=0o700)
     _make_venv(files.home / "venv")
     _make_shims(files.home / "bin")
+    # On a file system mounted noexec a shell would pass over the stand-ins and run the real ones.
+    for name, folder in [("python", "venv/bin"), *((name, "bin") for name in shims.COMMANDS)]:
+        expected = files.home / folder / name
+        if shutil.which(name, path=_path(files)) != str(expected):
+            files.remove()
+            raise UsageError(f"programs cannot be run from {files.home}: set CLOUDTRAIN_LOCAL_HOME to another folder")
     return files
 
 
@@ -118,7 +129,7 @@ def environment(spec: HostSpec, files: HostFiles) -> dict[str, str]:
         "USER": account(),
         "LOGNAME": account(),
         "SHELL": shell(),
-        "PATH": f"{files.home / 'bin'}:{files.home / 'venv' / 'bin'}:{_SYSTEM_PATH}",
+        "PATH": _path(files),
         "LANG": "C.UTF-8",
         ENV_ROOT: str(files.rootfs),
     }
@@ -131,6 +142,10 @@ def environment(spec: HostSpec, files: HostFiles) -> dict[str, str]:
 def shell() -> str:
     """The shell that runs commands: bash, as on the machine images; sh where there is none."""
     return shutil.which("bash", path=_SYSTEM_PATH) or "/bin/sh"
+
+
+def _path(files: HostFiles) -> str:
+    return f"{files.home / 'bin'}:{files.home / 'venv' / 'bin'}:{_SYSTEM_PATH}"
 
 
 def _make_venv(venv: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.localcloud import hostfiles, shims
+from cloudtrain.provisioner.localcloud.hosts import HostSpec
 from tests.ssh.hostkit import KINDS, Rig, require
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are tested with /proc")
@@ -141,6 +144,20 @@ def trap(tmp_path: Path) -> Path:
         (folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> "{folder}/ran"\n')
         (folder / name).chmod(0o755)
     return folder
+
+
+@pytest.mark.parametrize("name", ["python", "poweroff", "systemctl"])
+def test_no_host_where_a_stand_in_cannot_be_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on a file system mounted noexec. A shell would go on to the real command.
+    runnable = shutil.which
+
+    def which(command: str, path: str) -> str | None:
+        return f"/usr/sbin/{name}" if command == name else runnable(command, path=path)
+
+    monkeypatch.setattr(shutil, "which", which)
+    with pytest.raises(UsageError, match="programs cannot be run from .*/host/home: set CLOUDTRAIN_LOCAL_HOME"):
+        hostfiles.create(HostSpec("i-1", "cloud", tmp_path / "host", ""))
+    assert list((tmp_path / "host").iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
