@@ -111,8 +111,8 @@ def create(spec: HostSpec) -> HostFiles:
     _make_venv(files.home / "venv")
     _make_shims(files.home / "bin")
     # On a file system mounted noexec a shell would pass over the stand-ins and run the real ones.
-    for name, folder in [("python", "venv/bin"), *((name, "bin") for name in shims.COMMANDS)]:
-        expected = files.home / folder / name
+    for name, place in [("python", "venv/bin"), *((name, "bin") for name in shims.COMMANDS)]:
+        expected = files.home / place / name
         if shutil.which(name, path=_path(files)) != str(expected):
             files.remove()
             raise UsageError(f"programs cannot be run from {files.home}: set CLOUDTRAIN_LOCAL_HOME to another folder")

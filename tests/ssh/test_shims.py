@@ -155,7 +155,7 @@ def test_no_host_where_a_stand_in_cannot_be_run(name: str, tmp_path: Path, monke
         return f"/usr/sbin/{name}" if command == name else runnable(command, path=path)
 
     monkeypatch.setattr(shutil, "which", which)
-    with pytest.raises(UsageError, match="programs cannot be run from .*/host/home: set CLOUDTRAIN_LOCAL_HOME"):
+    with pytest.raises(UsageError, match=r"programs cannot be run from .*/host/home: set CLOUDTRAIN_LOCAL_HOME"):
         hostfiles.create(HostSpec("i-1", "cloud", tmp_path / "host", ""))
     assert list((tmp_path / "host").iterdir()) == []
 
