@@ -25,13 +25,20 @@ class Journal:
     def __init__(self, store: Store, objects: ObjectStore, job_id: str) -> None:
         self._store = store
         self._objects = objects
-        stored = store.get(job_id)
+        self._job_id = job_id
+        self.reload()
+
+    def reload(self) -> None:
+        """Forget what we believed and read the working copy."""
+        stored = self._store.get(self._job_id)
         self.record = stored.record
         self._version = stored.version
         self._etag = stored.etag
 
     def open(self) -> JobRecord:
         """Meet the bucket's copy: write the first one, or take up a newer one of our own. Raises DrivenElsewhere."""
+        if self.record.status.final:
+            return self.record
         if self._etag is None:
             try:
                 self._etag = self._objects.put(self._key, encode(self.record), if_none_match=True)

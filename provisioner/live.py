@@ -11,7 +11,7 @@ from cloudtrain.trainer.contract import AgentStatus
 def view(
     record: JobRecord, seen: Observed, now: float, *, first_step_at: float | None, trouble: str | None
 ) -> dict[str, object]:
-    """JSON-ready; None where a value is not known. Percentages are 0 to 100, ``left_s`` seconds, ``_at`` Unix seconds."""
+    """JSON-ready; None where a value is not known. Percentages 0 to 100, ``left_s`` seconds, ``_at`` Unix seconds."""
     current = next((a for a in reversed(record.attempts) if live(a)), None)
     report = seen.report(current.generation) if current else None
     return {

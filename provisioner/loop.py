@@ -51,7 +51,12 @@ class JobLoop:
         while not self._journal.record.status.final:
             try:
                 pause = 0.0 if self.pass_once() else self._pause_s()
-            except (CloudUnreachable, Conflict) as error:
+            except Conflict as error:  # somebody else wrote: what they wrote stands, and the next pass starts from it
+                log.warning("%s: %s", self._journal.record.job_id, error)
+                self._journal.reload()
+                self.open()
+                pause = TROUBLE_PAUSE_S
+            except CloudUnreachable as error:
                 log.warning("%s: %s", self._journal.record.job_id, error)
                 pause = TROUBLE_PAUSE_S
             if pause:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cloudtrain.provisioner.adapters.caller_address import caller_address
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.ec2 import Ec2Cloud
@@ -15,6 +13,7 @@ from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.journal import Journal
 from cloudtrain.provisioner.localcloud.client import find
 from cloudtrain.provisioner.loop import Parts
+from cloudtrain.provisioner.losses import gone
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.observe import Observer
 from cloudtrain.provisioner.ports import Clock, Store
@@ -23,10 +22,13 @@ from cloudtrain.provisioner.ports import Clock, Store
 def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Parts:
     """The parts for one job. Makes no call to the cloud."""
     record = store.get(job_id).record
-    gone = _gone(home, record)
+
+    def is_dead() -> bool:
+        return gone(home, record)
+
     clients = Clients(record.cloud, local_endpoint=_endpoint(home, record))
-    cloud = Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=gone)
-    objects = S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_dead=gone)
+    cloud = Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=is_dead)
+    objects = S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_dead=is_dead)
     remote = ParamikoRemote()
     job_dir = home.job_dir(job_id)
     files = AttemptFiles(job_dir, record)
@@ -34,7 +36,7 @@ def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Parts:
         journal=Journal(store, objects, job_id),
         observer=Observer(cloud, remote, objects, clock, files, job_dir),
         effects=Effects(cloud, remote, objects, clock, files, job_dir),
-        cloud_gone=gone,
+        cloud_gone=is_dead,
     )
 
 
@@ -44,15 +46,3 @@ def _endpoint(home: Home, record: JobRecord) -> str | None:
     found = find(home.local_home)
     alive = found is not None and found.id == record.cloud_id
     return found.endpoint_url if found is not None and alive else "http://127.0.0.1:9"  # the discard port: nobody
-
-
-def _gone(home: Home, record: JobRecord) -> Callable[[], bool]:
-    """Whether the embedded cloud that holds the job is dead. AWS never is."""
-
-    def gone() -> bool:
-        if record.cloud != "local":
-            return False
-        found = find(home.local_home)
-        return found is None or found.id != record.cloud_id
-
-    return gone

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cloudtrain.provisioner import controller_process
+from cloudtrain.provisioner import controller_process, losses
+from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.errors import NotFound, UsageError
@@ -49,6 +50,8 @@ def see_driven(home: Home, records: list[JobRecord]) -> bool:
     """Bring the controller back where a live job of this home needs it; says so, and returns whether it did."""
     if not any(record.driver == home.id and not record.status.final for record in records):
         return False
+    for line in losses.settle(home, open_store(home), SystemClock().now()):
+        say(line)
     restarted = controller_process.ensure(home)
     if restarted:
         say("the controller was not running; it is started again and carries on")

@@ -1,0 +1,132 @@
+"""A person at a terminal, for end-to-end tests: the real command, in processes of its own, in a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.provisioner.localcloud import client
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "templates" / "digits.yaml"
+PATIENCE_S = 120.0
+COMMAND = (sys.executable, "-m", "cloudtrain.provisioner.cli.main")
+
+
+@dataclass
+class Said:
+    """What a command printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """The object on the last line of stdout."""
+        return json.loads(self.out.strip().splitlines()[-1])
+
+
+@dataclass
+class Person:
+    """Runs commands in one home."""
+
+    home: Path
+    command: tuple[str, ...] = COMMAND
+    cwd: Path | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """A plain environment: nothing of the machine's own AWS set-up."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CLOUDTRAIN_"))}
+        return {**kept, "CLOUDTRAIN_HOME": str(self.home), "NO_COLOR": "1", "COLUMNS": "80", **self.extra}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command and leave it running."""
+        return subprocess.Popen(
+            [*self.command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+            cwd=self.cwd or self.home,
+        )
+
+    def wait(self, process: subprocess.Popen[str]) -> Said:
+        """What a started command printed once it has ended."""
+        out, err = process.communicate(timeout=PATIENCE_S)
+        return Said(process.returncode, out, err)
+
+    def run(self, *arguments: str) -> Said:
+        """Run a command to its end."""
+        return self.wait(self.start(*arguments))
+
+    def ok(self, *arguments: str) -> Said:
+        """Run a command that must succeed."""
+        said = self.run(*arguments)
+        assert said.code == 0, f"{arguments}: {said}"
+        return said
+
+    def launch(self, job: Path, *flags: str) -> Any:
+        """Launch, follow to the end, and return the final report; the job must succeed."""
+        return self.ok("launch", str(job), "--cloud", "local", "--yes", "-o", "json", *flags).json()
+
+    def cloud(self) -> client.LocalCloud:
+        """The embedded cloud of this home."""
+        found = client.find(self.home / "local")
+        assert found is not None
+        return found
+
+    def machines(self) -> list[dict[str, Any]]:
+        """Machines of the embedded cloud that are not terminated."""
+        return [m for m in client.status(self.cloud())["machines"] if m["state"] != "terminated"]
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """What ``ls`` lists."""
+        listed: list[dict[str, Any]] = self.ok("ls", "-o", "json").json()["jobs"]
+        return listed
+
+    def kill_controller(self) -> bool:
+        """kill -9; whether there was one."""
+        try:
+            os.kill(int((self.home / "controller.pid").read_text()), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            return False
+        return True
+
+    def leave(self) -> None:
+        """End everything that this home started."""
+        self.run("local", "down")
+        self.kill_controller()
+
+
+def until(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Wait for something to hold."""
+    deadline = time.monotonic() + patience_s
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for: {what}"
+        time.sleep(0.05)
+
+
+def digits_job(
+    path: Path, *, epochs: int = 8, options: str = "", run: str | None = None, interval: str = "50 steps"
+) -> Path:
+    """A short digits job file."""
+    command = run or f"python -m cloudtrain.trainer --epochs {epochs} --seed 7 {options}"
+    text = "".join(f"  {line}\n" for line in command.splitlines())
+    path.write_text(
+        "name: digits\n"
+        "resources: {accelerators: 'T4:1', use_spot: true, memory: 16+}\n"
+        f"run: |\n{text}"
+        f"checkpoint: {{interval: {interval}, keep: 3}}\n"
+    )
+    return path
