@@ -13,12 +13,13 @@ from typing import IO, TYPE_CHECKING
 
 from ..contract import FINAL_PHASES, AgentConfig, config_from_json, status_from_json
 from .host import Host, make_host
-from .objects import Objects
+from .jobenv import count_gpus, job_environment
 from .places import Places
-from .supervisor import Supervisor
+from .process import Job, start
 
 if TYPE_CHECKING:
     from .notices import Watcher
+    from .objects import Objects
 
 logger = logging.getLogger("cloudtrain.agent")
 
@@ -39,14 +40,22 @@ def main(root: Path) -> int:
         return 0
     places.create()
     restarted, ran_s = _been_here(places, config)
+    for path in (places.progress, places.notice):
+        path.unlink(missing_ok=True)
+    job_env = job_environment(config, places, os.environ, count_gpus())
+    running = None if restarted else _start_at_once(config, places, job_env)
+
+    from .supervisor import Supervisor  # noqa: PLC0415 - all that it needs loads while the job starts
+
     host = make_host(config.host, os.environ)
     supervisor = Supervisor(
         config,
         places,
         host,
-        env=os.environ,
+        job_env=job_env,
         connect=lambda: _connect(config),
         watch=lambda: _watch(host),
+        running=running,
         restarted=restarted,
         ran_s=ran_s,
     )
@@ -61,6 +70,19 @@ def main(root: Path) -> int:
         logger.exception("the agent failed")
         supervisor.abandon(error)
     return 0
+
+
+def _start_at_once(config: AgentConfig, places: Places, job_env: dict[str, str]) -> Job | None:
+    """``run``, where nothing must come before it: a first generation has no checkpoint, and people wait.
+
+    None where something must, and where it can't be started: the supervisor tries again, and reports.
+    """
+    if config.generation > 1 or config.setup is not None:
+        return None
+    try:
+        return start(config, places, job_env, "run", config.run)
+    except (OSError, KeyError):
+        return None
 
 
 def _take_lock(places: Places, generation: int) -> IO[str] | None:

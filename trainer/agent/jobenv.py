@@ -1,4 +1,4 @@
-"""The environment and the script of the user's command."""
+"""The environment of the user's commands."""
 
 from __future__ import annotations
 
@@ -56,10 +56,3 @@ def _login(user: str) -> dict[str, str]:
 def count_gpus(devices: Path = Path("/dev")) -> int:
     """NVIDIA GPUs, by their device files: as many as nvidia-smi names, without its second of waiting."""
     return sum(1 for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit())
-
-
-def write_script(path: Path, text: str, activate: str | None) -> Path:
-    """The script that the shell runs; a file, so that neither length nor quoting matters."""
-    lines = [activate] if activate else []
-    path.write_text("\n".join([*lines, text]) + "\n", encoding="utf-8")
-    return path

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..contract import AgentConfig
+from .places import Places
 from .procfs import Process, members, read_table, stop_targets
 
 
@@ -69,6 +71,15 @@ class Job:
                 os.killpg(self.pid, signal.SIGKILL)
         for process in self.members():
             _send(process.pid, signal.SIGKILL)
+
+
+def start(config: AgentConfig, places: Places, env: Mapping[str, str], name: str, command: str) -> Job:
+    """Start ``setup`` or ``run`` in ``work/``, as the job's user. Raises OSError, KeyError (no such user)."""
+    lines = [config.activate] if config.activate else []
+    script = places.run / f"{name}.sh"  # a file, so that neither length nor quoting matters
+    script.write_text("\n".join([*lines, command]) + "\n", encoding="utf-8")
+    user = config.login_user if config.host == "systemd" else None
+    return Job(script, env=env, cwd=places.work, log=places.job_log, user=user)
 
 
 _MARKS = ("CLOUDTRAIN_JOB_ID", "CLOUDTRAIN_ATTEMPT", "CLOUDTRAIN_CHECKPOINT_DIR")

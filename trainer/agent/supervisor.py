@@ -29,10 +29,9 @@ from .checks import Checks
 from .courier import DISK_FULL, Courier, Ending
 from .decide_stop import Reason, Signal, Stop, Verdict, exited, job_deadline, merge, next_signal, said, settled, verdict
 from .host import Host
-from .jobenv import count_gpus, job_environment, write_script
 from .objects import Objects
 from .places import Places
-from .process import Job, kill_leftovers
+from .process import Job, kill_leftovers, start
 from .report import Reporter, last_line, says_disk_full
 from .sampling import Sampler
 
@@ -77,7 +76,7 @@ class State:
 
 
 class Supervisor:
-    """One attempt on one machine. ``env``: the agent's own environment. ``watch``: starts the watcher of notices."""
+    """One attempt on one machine. ``job_env``: for setup and run. ``watch``: starts the watcher of notices."""
 
     def __init__(
         self,
@@ -85,21 +84,24 @@ class Supervisor:
         places: Places,
         host: Host,
         *,
-        env: Mapping[str, str],
+        job_env: Mapping[str, str],
         connect: Callable[[], Objects],
         watch: Callable[[], Watcher | None],
+        running: Job | None = None,
         restarted: bool = False,
         ran_s: float = 0.0,
     ) -> None:
-        """``restarted``: an agent of this attempt was here before; it ran for ``ran_s``."""
+        """``running``: ``run``, where it was started already. ``restarted``: an agent of this attempt was here before;
+        the first one started ``ran_s`` ago."""
         self._config = config
         self._places = places
         self._host = host
         self._watch = watch
         self._restarted = restarted
-        self._user = config.login_user if host.real else None
-        self._job_env = job_environment(config, places, env, count_gpus())
+        self._job_env = dict(job_env)
         self._state = State(started=time.monotonic() - ran_s)
+        if running is not None:
+            self._note_run(running)
         self._courier = Courier(config, places, connect)
         self._checks = Checks(config, places.root, self._job_env, real=host.real)
         self._sampler = Sampler()
@@ -158,17 +160,15 @@ class Supervisor:
     # ---- the beginning
 
     def _begin(self) -> None:
-        for path in (self._places.progress, self._places.notice):
-            path.unlink(missing_ok=True)
         if self._restarted and (count := kill_leftovers(self._job_env)):
             logger.warning("ended %d processes that an agent before this one had left", count)
         restore_first = self._config.generation > 1 or self._restarted
         if self._config.setup is not None:
-            self._start(self._config.setup, "setup")
-        elif not restore_first:
-            self._start_run()  # before anything else: there can be no checkpoint, and people wait
-        else:
+            self._start_setup(self._config.setup)
+        elif restore_first:
             self._state.phase = "restoring"
+        elif self._state.current is None:
+            self._start_run()
         self._courier.start(restore_first=restore_first)
         self._reporter.report(self.status(), now=True)
         self._checks.start()
@@ -176,14 +176,18 @@ class Supervisor:
         self._watcher = self._watch()
         self._reporter.keep_room()
 
-    def _start(self, command: str, name: str) -> None:
-        script = write_script(self._places.run / f"{name}.sh", command, self._config.activate)
+    def _start_setup(self, command: str) -> None:
         state = self._state
-        state.in_setup = name == "setup"
-        state.phase = "setup" if state.in_setup else "running"
+        state.current = start(self._config, self._places, self._job_env, "setup", command)
+        state.in_setup, state.phase = True, "setup"
+        logger.info("setup started, pid %d", state.current.pid)
+
+    def _note_run(self, job: Job) -> None:
+        state = self._state
+        state.current, state.in_setup, state.phase = job, False, "running"
         state.shell_ended = None
-        state.current = Job(script, env=self._job_env, cwd=self._places.work, log=self._places.job_log, user=self._user)
-        logger.info("%s started, pid %d", name, state.current.pid)
+        state.run_started = time.monotonic()
+        logger.info("run started, pid %d", job.pid)
 
     def _start_run(self) -> None:
         restored = self._courier.restored
@@ -192,14 +196,14 @@ class Supervisor:
             self._give_to_user()
             self._state.resumed_step = restored.step
             self._state.progress = Progress(step=restored.step or 0, start_step=restored.step or 0)
-        self._start(self._config.run, "run")
-        self._state.run_started = time.monotonic()
+        self._note_run(start(self._config, self._places, self._job_env, "run", self._config.run))
 
     def _give_to_user(self) -> None:
         """What root restored belongs to the job's user, who must be able to prune it."""
-        if self._user is not None and os.geteuid() == 0:
+        user = self._config.login_user
+        if self._host.real and user is not None and os.geteuid() == 0:
             for path in (self._places.checkpoints, *self._places.checkpoints.rglob("*")):
-                shutil.chown(path, self._user)
+                shutil.chown(path, user)
 
     # ---- the loop
 

@@ -1,0 +1,61 @@
+"""A bucket in memory for the agent's tests: S3's conditions, and errors where a test wants them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from cloudtrain.trainer.agent.objects import Conflict, ObjectsError
+
+
+class MemoryObjects:
+    """``agent.objects.Objects``. ``before`` is called with (call, key) and may raise or change the bucket."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+        self.calls: list[tuple[str, str]] = []
+        self.before: Callable[[str, str], None] = lambda call, key: None
+        self.after: Callable[[str, str], None] = lambda call, key: None
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        self._note("get", key)
+        return (self.data[key], _etag(self.data[key])) if key in self.data else None
+
+    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> str:
+        self._note("put", key)
+        if if_none_match and key in self.data:
+            raise Conflict(key)
+        if if_match is not None and (key not in self.data or _etag(self.data[key]) != if_match):
+            raise Conflict(key)
+        self.data[key] = data
+        self.after("put", key)
+        return _etag(data)
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        self._note("list", prefix)
+        return iter([(key, len(data)) for key, data in sorted(self.data.items()) if key.startswith(prefix)])
+
+    def download(self, key: str, path: Path) -> None:
+        self._note("download", key)
+        if key not in self.data:
+            raise ObjectsError(f"no such object: {key}")
+        path.write_bytes(self.data[key])
+
+    def upload_file(self, path: Path, key: str) -> None:
+        self._note("upload", key)
+        self.data[key] = path.read_bytes()
+        self.after("upload", key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._note("delete", key)
+            self.data.pop(key, None)
+
+    def _note(self, call: str, key: str) -> None:
+        self.before(call, key)
+        self.calls.append((call, key))
+
+
+def _etag(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
