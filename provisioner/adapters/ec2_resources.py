@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     )
 
 SSH_PORT = 22
-_IN_USE = ("DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidNetworkInterface.InUse")
+# DeleteNetworkInterface says it with InvalidParameterValue ("is currently in use").
+_IN_USE = ("DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidParameterValue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +88,23 @@ class Resources:
         """Delete what carries the job's tag and is not in use; returns the ids of the rest."""
         self.forget(job_id)
         ec2, mine = self._client(), by_job(job_id)
-        left = []
-        for interfaces in ec2.get_paginator("describe_network_interfaces").paginate(Filters=mine):
-            for name in [i["NetworkInterfaceId"] for i in interfaces["NetworkInterfaces"]]:
-                if not _deleted(partial(ec2.delete_network_interface, NetworkInterfaceId=name)):
-                    left.append(name)
-        for volumes in ec2.get_paginator("describe_volumes").paginate(Filters=mine):
-            for name in [v["VolumeId"] for v in volumes["Volumes"] if v["State"] != "deleting"]:
-                if not _deleted(partial(ec2.delete_volume, VolumeId=name)):
-                    left.append(name)
-        for groups in ec2.get_paginator("describe_security_groups").paginate(Filters=mine):
-            for name in [g["GroupId"] for g in groups["SecurityGroups"]]:
-                if not _deleted(partial(ec2.delete_security_group, GroupId=name)):
-                    left.append(name)
-        return left
+        interfaces = ec2.get_paginator("describe_network_interfaces").paginate(Filters=mine)
+        volumes = ec2.get_paginator("describe_volumes").paginate(Filters=mine)
+        groups = ec2.get_paginator("describe_security_groups").paginate(Filters=mine)
+        return [
+            *_not_deleted(
+                {i["NetworkInterfaceId"]: i["Status"] for page in interfaces for i in page["NetworkInterfaces"]},
+                lambda name: ec2.delete_network_interface(NetworkInterfaceId=name),
+            ),
+            *_not_deleted(
+                {v["VolumeId"]: v["State"] for page in volumes for v in page["Volumes"]},
+                lambda name: ec2.delete_volume(VolumeId=name),
+            ),
+            *_not_deleted(
+                {g["GroupId"]: "available" for page in groups for g in page["SecurityGroups"]},
+                lambda name: ec2.delete_security_group(GroupId=name),
+            ),
+        ]
 
     def _default_subnets(self) -> list[Subnet]:
         pages = (
@@ -173,14 +176,19 @@ def _ssh_from(*cidrs: str) -> IpPermissionTypeDef:
     return {"IpProtocol": "tcp", "FromPort": SSH_PORT, "ToPort": SSH_PORT, "IpRanges": ranges}
 
 
-def _deleted(delete: Callable[[], object]) -> bool:
-    """Whether the resource is gone now; False where something still uses it."""
-    try:
-        delete()
-    except ClientError as error:
-        if code_of(error).endswith(".NotFound"):
-            return True
-        if code_of(error) in _IN_USE:
-            return False
-        raise
-    return True
+def _not_deleted(states: Mapping[str, str], delete: Callable[[str], object]) -> list[str]:
+    """Delete what is available; returns the names of what something still uses."""
+    left = []
+    for name, state in states.items():
+        try:
+            if state == "available":
+                delete(name)
+        except ClientError as error:
+            if code_of(error) in _IN_USE:
+                left.append(name)
+            elif not code_of(error).endswith(".NotFound"):
+                raise
+        else:
+            if state not in ("available", "deleting"):
+                left.append(name)
+    return left
