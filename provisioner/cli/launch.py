@@ -66,17 +66,26 @@ def command(job_file: Path, cloud: str, yes: bool, dry_run: bool, detach: bool, 
             say("nothing was started")
             return EXIT_OK
         job_id = launching.submit(prepared, shot, home=home)
+    except KeyboardInterrupt:
+        if _stored(home, prepared.job_id):
+            say(_goes_on(prepared.job_id))
+        raise
     finally:
-        _discard_unless_stored(home, prepared.job_id)
+        if not _stored(home, prepared.job_id):
+            shutil.rmtree(home.job_dir(prepared.job_id), ignore_errors=True)  # the snapshot of what was not launched
     return _detached(job_id, options) if detach else _attended(job_id, home, options)
 
 
-def _discard_unless_stored(home: Home, job_id: str) -> None:
-    """Drop the snapshot of a job that was not launched after all."""
+def _stored(home: Home, job_id: str) -> bool:
     try:
         open_store(home).get(job_id)
     except NotFound:
-        shutil.rmtree(home.job_dir(job_id), ignore_errors=True)
+        return False
+    return True
+
+
+def _goes_on(job_id: str) -> str:
+    return f"job {job_id} goes on by itself; `cloudtrain logs -f {job_id}` follows, `cloudtrain down {job_id}` ends it"
 
 
 def _check(job_file: Path, cloud: str, options: _Options) -> None:
@@ -114,7 +123,7 @@ def _detached(job_id: str, options: _Options) -> int:
         click.echo(tables.one_object(started))
     else:
         click.echo(job_id)
-    say(f"the job goes on by itself; `cloudtrain logs -f {job_id}` follows it, `cloudtrain down {job_id}` ends it")
+    say(_goes_on(job_id))
     return EXIT_OK
 
 
@@ -124,17 +133,19 @@ def _attended(job_id: str, home: Home, options: _Options) -> int:
         record = _follow(job_id, home)
     except KeyboardInterrupt:
         if not _stop_wanted(job_id):
-            say(f"\njob {job_id} goes on; `cloudtrain logs -f {job_id}` follows, `cloudtrain down {job_id}` ends it")
+            say(f"\n{_goes_on(job_id)}")
             return EXIT_INTERRUPTED
-        open_store(home).want(job_id, "cancel")
-        record = _follow(job_id, home)
+        store = open_store(home)
+        known = store.events(job_id)
+        store.want(job_id, "cancel")
+        record = _follow(job_id, home, after=known[-1].number if known else 0)
     _show_end(record, options)
     return report.exit_code(record)
 
 
-def _follow(job_id: str, home: Home) -> JobRecord:
+def _follow(job_id: str, home: Home, *, after: int = 0) -> JobRecord:
     with screen() as show:
-        return follow(job_id, home=home, store=open_store(home), clock=SystemClock(), show=show)
+        return follow(job_id, home=home, store=open_store(home), clock=SystemClock(), show=show, after=after)
 
 
 def _stop_wanted(job_id: str) -> bool:

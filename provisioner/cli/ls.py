@@ -12,12 +12,9 @@ from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs, tables
 from cloudtrain.provisioner.cli.words import printable, say
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.localcloud.client import find as find_local_cloud
 from cloudtrain.provisioner.model import JobRecord, JobStatus
-from cloudtrain.provisioner.ports import Clock, Store
 
 TABLE_ROWS = 20
-LOST_WAIT_S = 10.0  # for the controller to write down that a job's cloud is dead
 
 
 @click.command("ls", short_help="List jobs: how far they are and what they cost so far.")
@@ -36,14 +33,11 @@ def command(output: str) -> None:
     """
     home = Home.from_env()
     store = jobs.open_store(home)
-    clock = SystemClock()
     records = [stored.record for stored in store.list()]
     jobs.see_driven(home, records)
-    lost = [record.job_id for record in records if _cloud_is_gone(home, record)]
-    if lost:
-        _await_lost(store, clock, lost)
+    live_before = {record.job_id for record in records if not record.status.final}
     records = [stored.record for stored in reversed(store.list())]
-    now = clock.now()
+    now = SystemClock().now()
     rows = [report.listed(record, jobs.live_view(store, record.job_id), now) for record in records]
     if output == "json":
         click.echo(tables.one_object({"schema_version": report.SCHEMA_VERSION, "jobs": rows}))
@@ -57,7 +51,7 @@ def command(output: str) -> None:
         click.echo(tables.jobs(shown, wide=output == "wide"))
         if len(rows) > len(shown):
             say(f"{len(rows) - len(shown)} older ones are not shown; `cloudtrain ls -o wide` shows all")
-    _notes(records[:TABLE_ROWS])
+    _notes(records[:TABLE_ROWS], said=live_before)
 
 
 def _csv(rows: list[dict[str, object]]) -> str:
@@ -68,23 +62,10 @@ def _csv(rows: list[dict[str, object]]) -> str:
     return text.getvalue()
 
 
-def _cloud_is_gone(home: Home, record: JobRecord) -> bool:
-    if record.cloud != "local" or record.status.final:
-        return False
-    found = find_local_cloud(home.local_home)
-    return found is None or found.id != record.cloud_id
-
-
-def _await_lost(store: Store, clock: Clock, lost: list[str]) -> None:
-    """Until the controller has marked the jobs, so that what is printed is what is true."""
-    deadline = clock.now() + LOST_WAIT_S
-    while clock.now() < deadline and not all(store.get(job_id).record.status.final for job_id in lost):
-        clock.sleep(0.1)
-
-
-def _notes(records: list[JobRecord]) -> None:
+def _notes(records: list[JobRecord], *, said: set[str]) -> None:
+    """Why jobs failed (but for those that were just said to be lost), and the next likely command."""
     for record in records:
-        if record.status is JobStatus.FAILED and record.detail:
+        if record.status is JobStatus.FAILED and record.detail and record.job_id not in said:
             say(f"{record.job_id}: {printable(record.detail)}")
     live = next((record.job_id for record in records if not record.status.final), None)
     if live is not None:

@@ -46,6 +46,13 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(f"cloudtrain.provisioner.cli.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; a reader that has left is no error (click itself would exit with 1)."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            return _left_alone()
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list, without importing any of them."""
         with formatter.section("Commands"):
@@ -85,13 +92,17 @@ def main(args: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # whoever read us has left (`cloudtrain ls | head`): nothing more to say, and nothing to flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+        return _left_alone()
     except OSError as error:
         return _complain(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), EXIT_ERROR)
     except Exception as error:  # noqa: BLE001 - the last line of defence: one line for the person, the rest in a file
         return _complain(_crashed(error), EXIT_ERROR)
+
+
+def _left_alone() -> int:
+    """Whoever read us has left (`cloudtrain ls | head`): nothing more to say, and nothing to flush at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return EXIT_OK
 
 
 def _complain(message: str, code: int) -> int:
@@ -105,9 +116,9 @@ def _crashed(error: Exception) -> str:
     words = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     text = "".join(traceback.format_exception(error))
     name = time.strftime("crash-%Y%m%dT%H%M%SZ.log", time.gmtime())
-    for folder in (_home_folder(), Path(tempfile.gettempdir())):
+    for place in (_home_folder, lambda: Path(tempfile.gettempdir())):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = place()
             (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
         except OSError:
             continue

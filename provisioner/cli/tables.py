@@ -79,15 +79,15 @@ def jobs(rows: Sequence[Mapping[str, Any]], *, wide: bool) -> str:
     if wide:
         headers = list(rows[0]) if rows else []
         return table([[row[key] for key in headers] for row in rows], headers, right=("step", "total_steps", "usd"))
-    head = ("job", "status", "step", "attempt", "machine", "$/hour", "so far", "started")
+    head = ("job", "status", "step", "try", "machine", "$/hour", "so far")
     cells = []
     for row in rows:
-        steps = None if row["step"] is None else f"{row['step']}/{row['total_steps'] or '?'}"
+        known = row["step"] is not None and (row["step"] or row["total_steps"])
+        steps = f"{row['step']}/{row['total_steps'] or '?'}" if known else None
         machine = "-" if row["pool"] is None else row["pool"].split("/")[3]
         rate = None if row["usd_per_hour"] is None else f"{row['usd_per_hour']:.4f}"
-        started = row["started"][5:16].replace("T", " ")
-        cells.append((row["job"], row["status"], steps, row["attempt"], machine, rate, dollars(row["usd"]), started))
-    return table(cells, head, right=("step", "attempt", "$/hour", "so far"))
+        cells.append((row["job"], row["status"], steps, row["attempt"], machine, rate, dollars(row["usd"])))
+    return table(cells, head, right=("step", "try", "$/hour", "so far"))
 
 
 def bill(record: JobRecord, now: float) -> str:
@@ -108,7 +108,7 @@ def bill(record: JobRecord, now: float) -> str:
     note = f" ({SIMULATED})" if record.cloud == "local" else ""
     lines = [f"Bill for {record.job_id}{note}"]
     if rows:
-        head = ("zone", "type", "bought", "ended", "time", "$", "lost steps")
+        head = ("zone", "type", "bought", "state", "time", "$", "lost steps")
         lines += ["", table(rows, head, right=("time", "$", "lost steps")), ""]
     lines.append(f"total {dollars(float(total.usd))} for {duration(total.seconds)} of machine time")
     if total.usd_on_demand is not None and total.savings_pct is not None:
@@ -117,7 +117,8 @@ def bill(record: JobRecord, now: float) -> str:
     if any(line.free for line in total.lines):
         lines.append("free: nothing is charged for a spot machine that EC2 takes in its first hour")
     interruptions = counted(total.interruptions, "interruption")
-    lines.append(f"{counted(total.steps, 'step')}, {total.lost_steps} lost, {interruptions}")
+    trained = f"{counted(total.steps, 'step')}, {total.lost_steps} lost, " if total.steps else ""
+    lines.append(f"{trained}{interruptions}")
     if record.metrics:
         lines.append(", ".join(f"{name} {value:.4g}" for name, value in record.metrics))
     return "\n".join(lines)
@@ -126,12 +127,13 @@ def bill(record: JobRecord, now: float) -> str:
 def moment(record: JobRecord, live: Mapping[str, Any]) -> str:
     """The job now, in one line: phase, step, loss, utilisation, money, time left."""
     parts = [f"{record.status}"]
-    phase = live.get("phase")
-    if phase and not record.status.final:
-        parts[0] += f" ({phase})"
+    doing = _DOING.get(live.get("phase") or "")
+    if doing and not record.status.final:
+        parts[0] += f" ({doing})"
     step = live.get("step")
-    if step is not None:
-        parts.append(f"step {step}/{live.get('total_steps') or record.total_steps or '?'}")
+    total = live.get("total_steps") or record.total_steps
+    if step is not None and (step or total):
+        parts.append(f"step {step}/{total or '?'}")
     if live.get("loss") is not None:
         parts.append(f"loss {live['loss']:.4g}")
     use = [f"{name} {live[key]:.0f}%" for name, key in _USE if live.get(key) is not None]
@@ -144,4 +146,15 @@ def moment(record: JobRecord, live: Mapping[str, Any]) -> str:
     return "  ".join(parts)
 
 
+# The phases of an attempt, then those of its agent; "running" says no more than the status does.
+_DOING = {
+    "claimed": "asking for a machine",
+    "booting": "the machine boots",
+    "working": "the agent starts",
+    "checking": "checking the machine",
+    "setup": "setup",
+    "restoring": "restoring the checkpoint",
+    "saving": "saving",
+    "ending": "the machine ends",
+}
 _USE = (("gpu", "gpu_percent"), ("cpu", "cpu_percent"), ("mem", "memory_percent"))

@@ -1,0 +1,319 @@
+"""`cloudtrain launch` before and after the start: plan, refusals, asking, following, results, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.provisioner import launching
+from cloudtrain.provisioner.cli import follow as following
+from cloudtrain.provisioner.cli import launch
+from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.launching import Prepared
+from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.snapshot import Snapshot
+from tests.records import job, over
+
+from .world import World, succeeded
+
+JOB_FILE = """
+name: digits
+resources: {accelerators: "T4:1", use_spot: true, memory: 16+}
+workdir: .
+run: python train.py
+"""
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text("print(1)\n")
+    (work / ".git").mkdir()
+    path = work / "job.yaml"
+    path.write_text(JOB_FILE)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_processes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`submit` stores the job and starts nothing; `warm` does nothing."""
+
+    def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:
+        world.add(
+            replace(job(job_id=prepared.job_id), spec=prepared.spec, cloud="local", results=str(prepared.results))
+        )
+        return prepared.job_id
+
+    monkeypatch.setattr(launching, "submit", submit)
+    monkeypatch.setattr(launching, "warm", lambda home, cloud: None)
+
+
+def the_job(world: World) -> str:
+    (stored,) = world.store.list()
+    return stored.record.job_id
+
+
+def ends(**changes: object) -> Callable[[World], None]:
+    def step(world: World) -> None:
+        job_id = the_job(world)
+        record = replace(succeeded(world.store.get(job_id).record, world.at), **changes)  # type: ignore[arg-type]
+        stored = world.store.get(job_id)
+        world.store.save(record, version=stored.version, etag=None)
+
+    return step
+
+
+def test_dry_run_shows_the_plan_and_leaves_nothing(world: World, job_file: Path) -> None:
+    code, out, err = world.run("launch", job_file, "--dry-run")
+    assert code == 0
+    assert "Plan for digits (AWS prices of 20" in out
+    assert "g4dn.xlarge" in out
+    assert "other types out (accelerator" in out
+    assert "workdir: 2 files" in out
+    assert "left out: .git/" in out
+    assert "nothing was started" in err
+    assert max(map(len, out.splitlines())) <= 80
+    assert world.store.list() == ()
+    assert list((world.home.root / "jobs").iterdir()) == []
+
+
+def test_dry_run_as_json_is_one_object(world: World, job_file: Path) -> None:
+    code, out, _ = world.run("launch", job_file, "--dry-run", "--cloud", "local", "-o", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["offerings"][0]["pool"].startswith("local/")
+    assert found["simulated_prices"] is True
+    assert found["snapshot"]["files"] == 2
+
+
+def test_launch_follows_to_results_and_bill(world: World, job_file: Path, tmp_path: Path) -> None:
+    world.script = [
+        lambda w: w.store.add_event(the_job(w), w.at, "attempt 1: asking\x1b[31m"),
+        lambda w: w.live(the_job(w), phase="running", step=140, total_steps=900, loss=0.5, cpu_percent=98.2, usd=0.01),
+        *[lambda w: None] * 60,
+        ends(),
+    ]
+    code, out, err = world.run("launch", job_file, "--cloud", "local", "--yes", "--into", tmp_path / "got")
+    assert code == 0
+    assert "local, simulated prices" in err
+    assert "with your rights" in err
+    assert "attempt 1: asking\\x1b[31m" in err  # nothing from a machine steers the terminal
+    assert err.count("step 140/900  loss 0.5  cpu 98%  $0.0100") == 1  # said once, not at every look
+    assert out.startswith(f"results: {tmp_path / 'got'}\nBill for digits-")
+    assert "free" in out
+    assert "900 steps, 0 lost, 1 interruption" in out
+    assert "accuracy 0.9811, loss 0.01235" in out
+    assert max(map(len, out.splitlines()[1:])) <= 80
+    assert "next: `cloudtrain show digits-" in err
+
+
+def test_json_comes_last_and_alone(world: World, job_file: Path) -> None:
+    world.script = [ends()]
+    code, out, _ = world.run("launch", job_file, "--cloud", "local", "--yes", "-o", "json")
+    found = json.loads(out)  # nothing else on stdout
+    assert code == 0
+    assert (found["status"], found["steps"], found["interruptions"]) == ("SUCCEEDED", 900, 1)
+    assert found["job"] == the_job(world)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "code"),
+    [
+        (JobStatus.FAILED, EndReason.JOB_FAILED, 100),
+        (JobStatus.FAILED, EndReason.NO_CAPACITY, 4),
+        (JobStatus.FAILED, EndReason.CLOUD_LOST, 1),
+        (JobStatus.CANCELLED, EndReason.CANCELLED, 103),
+    ],
+)
+def test_the_exit_code_tells_how_the_job_ended(
+    world: World, job_file: Path, status: JobStatus, outcome: EndReason, code: int
+) -> None:
+    world.script = [ends(status=status, outcome=outcome, detail="exit 1: see the log")]
+    got, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert got == code
+    assert f"{status}: exit 1: see the log" in err
+    assert "next: `cloudtrain logs digits-" in err
+
+
+def test_detach_says_the_id_and_how_to_go_on(world: World, job_file: Path) -> None:
+    code, out, err = world.run("launch", job_file, "--cloud", "local", "--yes", "--detach")
+    assert (code, out) == (0, f"{the_job(world)}\n")
+    assert "cloudtrain logs -f" in err
+    assert "cloudtrain down" in err
+
+
+def test_detach_as_json(world: World, job_file: Path) -> None:
+    code, out, _ = world.run("launch", job_file, "--cloud", "local", "--yes", "--detach", "-o", "json")
+    assert (code, json.loads(out)) == (0, {"schema_version": 1, "job": the_job(world), "status": "PENDING"})
+
+
+def test_aws_is_refused_for_now_before_anything_happens(world: World, job_file: Path) -> None:
+    code, out, err = world.run("launch", job_file, "--yes")
+    assert (code, out) == (2, "")
+    assert "not supported yet: a real AWS run needs `cloudtrain setup`" in err
+    assert "--dry-run" in err
+    assert "--cloud local" in err
+    assert err.count("\n") == 1
+
+
+def test_without_a_terminal_it_needs_yes(world: World, job_file: Path) -> None:
+    code, _, err = world.run("launch", job_file, "--cloud", "local")
+    assert code == 2
+    assert "add --yes" in err
+    assert world.store.list() == ()
+
+
+def test_a_missing_job_file_is_not_found(world: World) -> None:
+    code, _, err = world.run("launch", "nowhere.yaml", "--dry-run")
+    assert code == 3
+    assert "nowhere.yaml" in err
+
+
+@pytest.mark.parametrize(("answer", "started"), [("y\n", True), ("\n", True), ("n\n", False)])
+def test_on_a_terminal_it_asks(
+    world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch, answer: str, started: bool
+) -> None:
+    terminal(monkeypatch, answer)
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--detach")
+    assert code == 0
+    assert "Start it? [Y/n]" in err
+    assert bool(world.store.list()) is started
+    assert bool(list((world.home.root / "jobs").iterdir())) is started  # the snapshot goes with the decision
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, answers: str) -> None:
+    """A person at stdin, typing."""
+    import io
+
+    typed = io.StringIO(answers)
+    monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", typed)
+
+
+def test_a_live_name_is_not_launched_again(world: World, job_file: Path) -> None:
+    world.add()
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 2
+    assert "is live" in err
+
+
+def interrupt(world: World) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_leaves_the_job_running_and_says_so(world: World, job_file: Path) -> None:
+    world.script = [interrupt]
+    code, out, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    job_id = the_job(world)
+    assert (code, out) == (130, "")
+    assert f"job {job_id} goes on by itself; `cloudtrain logs -f {job_id}` follows, `cloudtrain down {job_id}`" in err
+    assert world.store.get(job_id).wanted == "run"
+
+
+@pytest.mark.parametrize(("stop", "code", "wanted"), [(True, 103, "cancel"), (False, 130, "run")])
+def test_ctrl_c_on_a_terminal_asks(
+    world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch, stop: bool, code: int, wanted: str
+) -> None:
+    monkeypatch.setattr(launch, "_stop_wanted", lambda job_id: stop)
+    world.script = [
+        lambda w: w.store.add_event(the_job(w), w.at, "first"),
+        lambda w: None,
+        interrupt,
+        ends(status=JobStatus.CANCELLED, outcome=EndReason.CANCELLED),
+    ]
+    got, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert got == code
+    assert world.store.get(the_job(world)).wanted == wanted
+    assert err.count("first") == 1  # the second look does not tell the story again
+
+
+def test_ctrl_c_right_after_the_start_does_not_leave_silently(
+    world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = launching.submit
+
+    def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:
+        real(prepared, shot, home=home)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launching, "submit", submit)
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 130
+    assert "goes on by itself" in err
+    assert (world.home.root / "jobs" / the_job(world) / "snapshot.tar").exists()
+
+
+def test_a_controller_that_died_is_brought_back_while_following(world: World, job_file: Path) -> None:
+    def dies(world: World) -> None:
+        world.controller_lives = False
+
+    world.script = [dies, *[lambda w: None] * 40, ends()]
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 0
+    assert world.started_controllers == 1
+    assert err.count("the controller was not running; it is started again") == 1
+
+
+def test_a_controller_that_never_stays_up_ends_the_following(
+    world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(world: World) -> None:
+        world.controller_lives = False
+
+    world.script = [dies] * 1000
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 1
+    assert "the controller does not stay up" in err
+    assert "controller.log" in err
+
+
+def test_a_job_that_another_computer_took_over_is_not_followed(world: World, job_file: Path) -> None:
+    world.script = [lambda w: w.change(the_job(w), driver="elsewhere")]
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 1
+    assert "driven from another computer" in err
+
+
+def test_the_live_line_redraws_and_keeps_events() -> None:
+    import io
+
+    from rich.console import Console
+
+    from cloudtrain.provisioner.cli.liveline import live_line
+
+    out = io.StringIO()
+    with live_line(Console(file=out, force_terminal=True, width=40, no_color=True)) as line:
+        line.now("RUNNING  step 1/9 " + "x" * 80, 0.0)
+        line.event("12:00:00 [bold]attempt 1[/bold]: asked")
+    text = out.getvalue()
+    assert "12:00:00 [bold]attempt 1[/bold]: asked" in text  # shown as it is, not as markup
+    assert "…" in text  # one line, cut at the edge
+    assert following.POLL_S <= 0.5
+
+
+def test_over_is_over_even_with_nothing_collected(world: World, job_file: Path) -> None:
+    world.script = [ends(status=JobStatus.FAILED, outcome=EndReason.NO_CAPACITY, attempts=(), collected=False)]
+    code, out, _ = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 4
+    assert "results:" not in out
+    assert "total $0.00" in out
+
+
+def test_a_bill_shows_each_attempt(world: World, job_file: Path) -> None:
+    attempts = (
+        over(1, 4000, EndReason.INTERRUPTED, steps=(0, 300)),
+        over(2, 30, EndReason.SUCCEEDED, steps=(260, 900)),
+    )
+    world.script = [ends(attempts=attempts)]
+    _, out, _ = world.run("launch", job_file, "--cloud", "local", "--yes")
+    rows = [line.split() for line in out.splitlines() if line.startswith("use1-")]
+    assert rows == [
+        ["use1-az1", "g4dn.xlarge", "spot", "interrupted", "1h06m", "0.4000", "40"],
+        ["use1-az2", "g4dn.xlarge", "spot", "succeeded", "30s", "0.0060", "0"],
+    ]
