@@ -128,7 +128,8 @@ class SshdHost(BaseHost):
             user=self.user,
             # For the login shell that runs ForceCommand: no startup files of the real home, and marked from the start.
             set_env=" ".join(f'"{name}={value}"' for name, value in marks.items()),
-            force_command=shlex.quote(str(etc / "session.sh")),
+            # exec: not every login shell steps aside by itself, and it would hide the signal that ends a command.
+            force_command=f"exec {shlex.quote(str(etc / 'session.sh'))}",
         )
 
     def _server_pids(self) -> set[int]:

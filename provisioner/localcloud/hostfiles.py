@@ -88,9 +88,7 @@ class HostFiles:
         for folder in (self.home, self.control, self.rootfs, self.etc):
             shutil.rmtree(folder, ignore_errors=True)
             if folder.exists():  # a job may have taken its own rights away
-                for path, _, _ in os.walk(folder):
-                    with contextlib.suppress(OSError):
-                        Path(path).chmod(0o700)
+                _unlock(folder)
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -142,6 +140,17 @@ def environment(spec: HostSpec, files: HostFiles) -> dict[str, str]:
 def shell() -> str:
     """The shell that runs commands: bash, as on the machine images; sh where there is none."""
     return shutil.which("bash", path=_SYSTEM_PATH) or "/bin/sh"
+
+
+def _unlock(folder: Path) -> None:
+    """Give the owner every right on the folders below, and on this one. Links are not followed."""
+    folder.chmod(0o700)
+    for path, names, _ in os.walk(folder):
+        for name in names:
+            below = Path(path, name)
+            if not below.is_symlink():
+                with contextlib.suppress(OSError):
+                    below.chmod(0o700)
 
 
 def _path(files: HostFiles) -> str:

@@ -208,12 +208,19 @@ def test_kill_ends_connections_and_leaves_the_console_alone(rig: Rig) -> None:
     client = rig.connect()
     channel = client.get_transport().open_session()  # type: ignore[union-attr]
     channel.exec_command("sleep 60")
-    (rig.root / "home" / "locked").mkdir(mode=0o000)
+    (rig.root / "home" / "locked" / "in").mkdir(parents=True)
+    (rig.root / "home" / "locked" / "in" / "file").touch()
+    outside = rig.root.with_name("outside")
+    outside.mkdir(mode=0o750)
+    (rig.root / "home" / "link").symlink_to(outside)
+    for name in ("locked/in", "locked"):
+        (rig.root / "home" / name).chmod(0o000)
     rig.host.kill(grace_s=0)
     assert eventually(lambda: not client.get_transport().is_active())  # type: ignore[union-attr]
     with pytest.raises(OSError, match=r"refused|reset"):
         socket.create_connection(rig.host.endpoint, timeout=2)
     assert [path.name for path in rig.root.iterdir()] == ["console.log"]
+    assert outside.stat().st_mode & 0o777 == 0o750
     assert "BEGIN SSH HOST KEY KEYS" in rig.host.console
     rig.host.kill(grace_s=0)
 
