@@ -8,7 +8,8 @@ over as indices (no data is loaded), and the second is put back before the next 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -74,8 +75,8 @@ class Batches:
         self._order: _Order | None = None
         self._start: RandomState | None = None
         self._resume = resume
-        if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
-            self._loader, self._order = _ordered(loader)
+        if isinstance(loader, DataLoader):
+            self._loader, self._order = _ours(loader)
         if resume is not None:
             self.epoch, self.position = int(resume["epoch"]), int(resume["position"])
 
@@ -112,15 +113,37 @@ class Batches:
         return batches
 
 
-def _ordered(loader: DataLoader[Any]) -> tuple[DataLoader[Any], _Order]:
-    """A copy of ``loader`` (of its own class, whatever its arguments) that takes its indices through an _Order."""
+class _Worker:
+    """A worker's first act: from then on it ends when the loader says so, not on SIGTERM.
+
+    A SIGTERM that reaches the whole process group would else end the workers, and their end raises an error in the
+    middle of the step that was to be completed and saved. A worker whose parent is gone notices by itself.
+    """
+
+    def __init__(self, users: Callable[[int], None] | None) -> None:
+        self._users = users
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self._users is not None:
+            self._users(worker)
+
+
+def _ours(loader: DataLoader[Any]) -> tuple[DataLoader[Any], _Order | None]:
+    """A copy of ``loader`` (of its own class, whatever its arguments) whose workers outlive a SIGTERM.
+
+    Over a map-style dataset it takes its indices through the _Order that is returned.
+    """
     copied = copy.copy(loader)
+    vars(copied).update({"worker_init_fn": _Worker(loader.worker_init_fn), "_iterator": None})
+    if isinstance(loader.dataset, IterableDataset):
+        return copied, None
     attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
     found = [getattr(part, "generator", None) for part in (loader, *_samplers(loader))]
     generators = list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())
     order = _Order(getattr(loader, attribute), generators)
     # A DataLoader refuses a new sampler by setattr, for its workers' sake; this copy has none yet.
-    vars(copied).update({attribute: order, "_iterator": None})
+    vars(copied)[attribute] = order
     return copied, order
 
 

@@ -216,11 +216,6 @@ class Session:
     def _iterate(self, batches: Batches) -> Iterator[Any]:
         try:
             yield from batches
-        except RuntimeError:
-            # A signal to the whole process group also ends the loader's workers; what was trained is still whole here.
-            if not self._stop_requested():
-                raise
-            self._stop()
         except DataMismatch as error:
             raise SessionError(str(error)) from None
 

@@ -1,5 +1,6 @@
 """The shipped trainer and a script of five lines, as processes: stopped and gone on with, to the same last bit."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from cloudtrain.trainer.contract import Progress
 
 pytestmark = pytest.mark.slow
 
-TRAINER = [sys.executable, "-m", "cloudtrain.trainer", "--epochs", "2"]
+TRAINER = [sys.executable, "-m", "cloudtrain.trainer", "--epochs", "4"]
 
 # A user's script with dropout, augmentation from three generators, a scheduler of torch's and no word about seeds after
 # the start. The five lines are the ones marked.
@@ -72,7 +73,13 @@ class Machine:
             environment[contract.ENV_RESUME] = str(resume)
         (self.path / "notice.json").unlink(missing_ok=True)
         process = subprocess.Popen(
-            command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            cwd=self.path,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
         self.processes.append(process)
         return process
@@ -95,6 +102,9 @@ class Machine:
     def ask_by_sigterm(self, process: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGTERM)
 
+    def ask_the_group(self, process: subprocess.Popen[str]) -> None:
+        os.killpg(process.pid, signal.SIGTERM)
+
     def newest(self) -> Path:
         path, rejected = checkpoint.newest(self.path / "checkpoints")
         assert path is not None
@@ -112,7 +122,8 @@ def machines(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
 
     yield make
     for process in [process for machine in made for process in machine.processes]:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
@@ -138,27 +149,28 @@ def test_stopped_at_any_step_by_file_or_signal_the_trainer_ends_at_the_same_bit(
     machines: Callable[..., Machine], whole: Machine
 ) -> None:
     expected = whole.progress()
-    assert (expected.step, expected.total_steps, expected.done) == (86, 86, True)
+    assert (expected.step, expected.total_steps, expected.done) == (172, 172, True)
     assert set(expected.metrics) == {"loss", "accuracy"}
 
     broken = machines("broken")
-    process = broken.start(TRAINER)
-    resume = None
-    # Stopped by file without workers, then by SIGTERM with two of them; the rest is without again.
-    for ask, command in ((broken.ask_by_file, [*TRAINER, "--workers", "2"]), (broken.ask_by_sigterm, TRAINER)):
-        broken.wait_for_step(process, 1 + (contract.parse_checkpoint_name(resume.name) or 0 if resume else 0))
+    workers = [*TRAINER, "--workers", "2"]
+    process, step = broken.start(TRAINER), 0
+    for ask, goes_on_as in (
+        (broken.ask_by_file, workers),
+        (broken.ask_by_sigterm, workers),
+        (broken.ask_the_group, TRAINER),
+    ):
+        broken.wait_for_step(process, step + 1)
         ask(process)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 75, errors
-        assert not broken.progress().done
-        resume = broken.newest()
-        assert (
-            broken.progress().checkpoint_step == contract.parse_checkpoint_name(resume.name) == broken.progress().step
-        )
-        process = broken.start(command, resume=resume)
+        report = broken.progress()
+        assert (report.done, report.start_step, report.checkpoint_step) == (False, step, report.step)
+        assert broken.newest().name == contract.checkpoint_name(report.step)
+        process, step = broken.start(goes_on_as, resume=broken.newest()), report.step
     outcome(process)
 
-    assert broken.progress().start_step > 1
+    assert broken.progress().start_step == step
     assert (broken.progress().loss, broken.progress().metrics) == (expected.loss, expected.metrics)
     assert (broken.path / "outputs/metrics.json").read_text() == (whole.path / "outputs/metrics.json").read_text()
     assert state(broken.newest()) == state(whole.newest())
@@ -191,7 +203,7 @@ def test_killed_without_notice_the_trainer_goes_on_from_its_last_periodic_checkp
     process.kill()
     process.communicate()
     output = outcome(killed.start([*TRAINER, "--workers", "2"], resume=killed.newest()))
-    assert "epoch 2/2  step 86/86" in output
+    assert "epoch 4/4  step 172/172" in output
     assert killed.progress().start_step % 10 == 0
     assert killed.progress().metrics == whole.progress().metrics
 
