@@ -21,18 +21,20 @@ from tests.ssh.hostkit import Rig, alive
 kind, root = sys.argv[1:]
 assert os.geteuid() != 0
 rig = Rig(kind, Path(root), bootcmd=["systemd-run --unit=x --on-calendar='2099-01-01 00:00:00 UTC' poweroff"])
-print(rig.run("id -u; python -c 'import yaml, sys; print(sys.prefix)'; cat", stdin=b"from stdin").out)
-rig.run("setsid sh -c 'trap : TERM; echo $$ > pid; while :; do sleep 0.1; done' >/dev/null 2>&1 &")
-pid = rig.pid()
-assert alive(pid)
-assert "has no sudo" in rig.run("sudo id").err
-assert rig.run("command -v python3").out.strip() == f"{root}/home/venv/bin/python3"
-assert rig.run("poweroff").code == 0
-assert rig.host.poweroff_requested()
-rig.host.kill(grace_s=0.1)
-assert not alive(pid)
-assert [path.name for path in Path(root).iterdir()] == ["console.log"]
-rig.close()
+try:
+    print(rig.run("id -u; python -c 'import yaml, sys; print(sys.prefix)'; cat", stdin=b"from stdin").out)
+    rig.run("setsid sh -c 'trap : TERM; echo $$ > pid; while :; do sleep 0.1; done' >/dev/null 2>&1 &")
+    pid = rig.pid()
+    assert alive(pid)
+    assert "has no sudo" in rig.run("sudo id").err
+    assert rig.run("command -v python3").out.strip() == f"{root}/home/venv/bin/python3"
+    assert rig.run("poweroff").code == 0
+    assert rig.host.poweroff_requested()
+    rig.host.kill(grace_s=0.1)
+    assert not alive(pid)
+    assert [path.name for path in Path(root).iterdir()] == ["console.log"]
+finally:
+    rig.close()
 """
 
 
