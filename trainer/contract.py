@@ -146,7 +146,9 @@ class AgentStatus:
     run_seconds: float = 0.0  # how long the user's `run` has been running (the whole of it, at the end)
     exit_code: int | None = None  # of the user's `run`
     error: str | None = None  # one line: what happened and what to do
-    failure: str | None = None  # with phase "failed", whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run"
+    failure: str | None = (
+        None  # with phase "failed", whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run"
+    )
     checks: tuple[str, ...] = ()  # one line for each machine check: "gpu: skipped, a local host stands in for T4:1"
     rejected: tuple[str, ...] = ()  # checkpoints not used, each with its reason
     fenced: bool = False  # a newer generation exists: this attempt publishes nothing any more
@@ -181,6 +183,8 @@ def to_json(value: Any) -> str:
 
 
 def _build(cls: type[Any], raw: dict[str, Any]) -> Any:
+    if not isinstance(raw, dict):
+        raise TypeError(f"{cls.__name__} is a JSON object, not {type(raw).__name__}")
     known = {f.name for f in fields(cls)}
     return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in raw.items() if k in known})
 
@@ -191,8 +195,28 @@ def latest_from_json(text: str | bytes) -> Latest:
 
 
 def progress_from_json(text: str | bytes) -> Progress:
-    """A Progress; keys that this version does not know are dropped. Raises ValueError or TypeError for other text."""
-    return _build(Progress, json.loads(text))  # type: ignore[no-any-return]
+    """A Progress; keys that this version does not know are dropped. Raises ValueError or TypeError for other text.
+
+    Any script may write the file, so every value's type is checked: a wrong one must not travel further.
+    """
+    progress: Progress = _build(Progress, json.loads(text))
+    numbers: dict[str, type] = {"step": int, "start_step": int, "total_steps": int, "checkpoint_step": int}
+    numbers |= {"loss": float, "samples_per_s": float}
+    for name, kind in numbers.items():
+        _check_number(name, getattr(progress, name), kind, optional=name not in ("step", "start_step"))
+    if not isinstance(progress.metrics, dict):
+        raise TypeError("metrics is an object of numbers")
+    for name, value in progress.metrics.items():
+        _check_number(name, value, float, optional=True)
+    if not isinstance(progress.done, bool) or not isinstance(progress.stops_by_file, bool):
+        raise TypeError("done and stops_by_file are true or false")
+    return progress
+
+
+def _check_number(name: str, value: object, kind: type, *, optional: bool) -> None:
+    allowed = (int, float) if kind is float else (int,)
+    if isinstance(value, bool) or not (isinstance(value, allowed) or (optional and value is None)):
+        raise TypeError(f"{name} is a number, not {value!r}")
 
 
 def config_from_json(text: str | bytes) -> AgentConfig:
@@ -208,6 +232,8 @@ def notice_from_json(text: str | bytes) -> Notice:
 def status_from_json(text: str | bytes) -> AgentStatus:
     """An AgentStatus. Raises ValueError or TypeError for other text."""
     raw = json.loads(text)
+    if not isinstance(raw, dict):
+        raise TypeError("AgentStatus is a JSON object")
     raw["progress"] = _build(Progress, raw.get("progress") or {})
     raw["utilisation"] = _build(Utilisation, raw.get("utilisation") or {})
     return _build(AgentStatus, raw)  # type: ignore[no-any-return]

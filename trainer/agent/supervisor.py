@@ -12,7 +12,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..contract import (
@@ -34,6 +33,7 @@ from .places import Places
 from .process import Job, kill_leftovers, start
 from .report import Reporter, last_line, says_disk_full
 from .sampling import Sampler
+from .state import State
 
 if TYPE_CHECKING:
     from .notices import Watcher
@@ -51,28 +51,6 @@ _LITTLE_ROOM_BYTES = 1 << 20
 
 class AgentCrash(Exception):
     """A thread of the agent's failed."""
-
-
-@dataclass
-class State:
-    """What the loop knows. Times are monotonic, unless they end in ``_at``: Unix seconds."""
-
-    started: float
-    phase: str = "checking"
-    progress: Progress = field(default_factory=Progress)
-    current: Job | None = None  # setup, then run
-    in_setup: bool = False
-    run_started: float | None = None
-    run_seconds: float = 0.0
-    exit_code: int | None = None
-    shell_ended: float | None = None
-    stop: Stop | None = None
-    terminated: bool = False
-    killed: float | None = None
-    verdict: Verdict | None = None
-    taken_at: float | None = None  # EC2 takes the machine
-    resumed_step: int | None = None
-    final: bool = False
 
 
 class Supervisor:

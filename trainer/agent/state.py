@@ -1,0 +1,31 @@
+"""What the supervisor's loop knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..contract import Progress
+from .decide_stop import Stop, Verdict
+from .process import Job
+
+
+@dataclass
+class State:
+    """Changed by the loop alone. Times are monotonic, unless they end in ``_at``: Unix seconds."""
+
+    started: float
+    phase: str = "checking"
+    progress: Progress = field(default_factory=Progress)
+    current: Job | None = None  # setup, then run
+    in_setup: bool = False
+    run_started: float | None = None
+    run_seconds: float = 0.0
+    exit_code: int | None = None
+    shell_ended: float | None = None
+    stop: Stop | None = None
+    terminated: bool = False
+    killed: float | None = None
+    verdict: Verdict | None = None
+    taken_at: float | None = None  # EC2 takes the machine
+    resumed_step: int | None = None
+    final: bool = False
