@@ -322,6 +322,25 @@ def test_port_scans_say_nothing_on_stderr(tmp_path: Path, capfd: pytest.CaptureF
     assert (captured.out, captured.err) == ("", "")
 
 
+def test_an_exit_code_never_overtakes_the_answer_to_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends = paramiko.Transport._send_user_message  # type: ignore[attr-defined]
+
+    def late(transport: paramiko.Transport, message: paramiko.Message) -> None:
+        if threading.current_thread() is transport and transport.server_mode:
+            time.sleep(0.1)
+        sends(transport, message)
+
+    made = Rig("embedded", tmp_path / "host")
+    try:
+        client = made.connect()
+        monkeypatch.setattr(paramiko.Transport, "_send_user_message", late)
+        assert [made.run(f"exit {n}", client=client).code for n in range(3)] == [0, 1, 2]
+    finally:
+        made.close()
+
+
 def test_power_off_timers_are_honoured_when_due(rig: Rig) -> None:
     at = int(time.time()) + 1
     stamp = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
