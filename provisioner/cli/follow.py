@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,8 +54,8 @@ class Plain:
 
 @contextmanager
 def screen() -> Iterator[Screen]:
-    """One line that redraws itself where stderr is a terminal; plain lines elsewhere."""
-    if not sys.stderr.isatty():
+    """One line that redraws itself where stderr is a terminal that can; plain lines elsewhere."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         yield Plain()
         return
     from cloudtrain.provisioner.cli.liveline import live_line  # noqa: PLC0415 - rich, only on a terminal

@@ -11,7 +11,7 @@ import click
 
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs
-from cloudtrain.provisioner.cli.words import say
+from cloudtrain.provisioner.cli.words import printable, say
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.observe import log_path
@@ -83,7 +83,8 @@ def command(job: str, follow: bool) -> None:
     if not copied and not follow:
         say("nothing was written yet")
     if record.status.final:
-        say(f"job {record.job_id} {record.status}; next: `cloudtrain show {record.job_id}`")
+        words = f": {printable(record.detail)}" if record.detail else ""
+        say(f"job {record.job_id} {record.status}{words}; next: `cloudtrain show {record.job_id}`")
     else:
         say(f"next: `cloudtrain logs -f {record.job_id}` goes on as it is written")
 

@@ -38,7 +38,10 @@ def command(output: str) -> None:
     live_before = {record.job_id for record in records if not record.status.final}
     records = [stored.record for stored in reversed(store.list())]
     now = SystemClock().now()
-    rows = [report.listed(record, jobs.live_view(store, record.job_id), now) for record in records]
+    rows = [
+        report.listed(record, {} if record.status.final else jobs.live_view(store, record.job_id), now)
+        for record in records
+    ]
     if output == "json":
         click.echo(tables.one_object({"schema_version": report.SCHEMA_VERSION, "jobs": rows}))
     elif output == "csv":
