@@ -237,6 +237,11 @@ class CloudContract:
         world.until(lambda: world.cloud.sweep(world.job, [REGION, "us-west-2"]) == ())
         assert world.cloud.sweep(world.job, [REGION]) == ()
 
+    def test_the_group_of_a_machine_that_lives_stays(self, world: World) -> None:
+        running(world, world.cloud.launch(launch_request(world)))
+        left = world.cloud.sweep(world.job, [REGION])
+        assert any(thing.startswith(("sg-", "security group")) for thing in left)
+
     def test_after_a_sweep_the_job_can_be_launched_again(self, world: World) -> None:
         end(world, world.cloud.launch(launch_request(world)))
         world.until(lambda: world.cloud.sweep(world.job, [REGION]) == ())

@@ -74,6 +74,10 @@ class MotoWorld:
         """Let a function see each request of an EC2 action in us-east-1, and raise what it likes before moto acts."""
         self._register(f"before-send.ec2.{action}", action, lambda request, **_: look(request), times)
 
+    def on_call(self, action: str, look: Callable[[], None]) -> None:
+        """Let a function know of each call of an EC2 action in us-east-1, before botocore does anything with it."""
+        self._register(f"before-parameter-build.ec2.{action}", action, lambda **_: look(), None)
+
     def refuse(self, action: str, code: str, *, status: int = 400, times: int | None = None) -> None:
         """Refuse an EC2 action in us-east-1. The call doesn't reach moto."""
         parsed = {
