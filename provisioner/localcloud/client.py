@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import http.client
 import importlib.util
 import json
 import os
 import signal
-import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -139,6 +138,8 @@ def cutoff(cloud: LocalCloud, job: str, *, cut: bool = True) -> list[str]:
 
 def call(cloud: LocalCloud, method: str, name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """One control call. Blocks up to 15 s. Raises NotFound where the cloud is gone, UsageError where it refuses."""
+    import http.client  # noqa: PLC0415 - `ls` only wants to find the cloud, and must be quick
+
     connection = http.client.HTTPConnection("127.0.0.1", cloud.port, timeout=_CALL_TIMEOUT_S)
     try:
         payload = None if body is None else json.dumps(body)
@@ -160,12 +161,15 @@ def call(cloud: LocalCloud, method: str, name: str, body: Mapping[str, Any] | No
 def process_started(pid: int) -> str | None:
     """When a process was started, in the system's own words; None where there is none. Tells a reused id apart."""
     try:
-        # Field 22 of proc(5)'s stat, counted behind the command's name, which may hold blanks and brackets.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        # Fields 3 (state) and 22 of proc(5)'s stat, counted behind the command's name, which may hold blanks.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         pass
     if Path("/proc/self/stat").exists():
         return None
+    import subprocess  # noqa: PLC0415 - as in _start
+
     command = ["ps", "-o", "lstart=", "-p", str(pid)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
     return result.stdout.strip() or None
@@ -184,6 +188,8 @@ def _locked(path: Path) -> bool:
 
 
 def _start(local_home: Path, hosts: str, boot_s: float) -> LocalCloud:
+    import subprocess  # noqa: PLC0415 - for this alone, and `find` must be quick
+
     if importlib.util.find_spec("moto") is None:
         raise UsageError("the local cloud needs its extra: pip install 'cloudtrain[local]'")
     local_home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -203,6 +209,8 @@ def _start(local_home: Path, hosts: str, boot_s: float) -> LocalCloud:
             env=environment,
             cwd="/",
         )
+    # Reaped when it ends, should this process live so long; it needs no other care.
+    threading.Thread(target=process.wait, name="local cloud", daemon=True).start()
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         cloud = find(local_home)

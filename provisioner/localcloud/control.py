@@ -11,6 +11,7 @@ from typing import Any
 from cloudtrain.provisioner.localcloud.faults import Fault
 from cloudtrain.provisioner.localcloud.machines import Machines
 from cloudtrain.provisioner.localcloud.state import TAG_ENDPOINT, Interrupt, Life, LocalState
+from cloudtrain.provisioner.model import TAG_JOB
 
 SECRET_HEADER = "X-Cloudtrain-Secret"  # noqa: S105 - the name of a header
 NOTE = "local, simulated prices"
@@ -70,8 +71,7 @@ class Control:
         tags = life.tags()
         return {
             "instance_id": life.instance_id,
-            "job": tags.get("cloudtrain:job"),
-            "name": tags.get("Name"),
+            "job": tags.get(TAG_JOB),
             "region": life.region,
             "zone_id": life.zone_id,
             "instance_type": life.machine.instance_type,

@@ -143,7 +143,7 @@ def _run(state: LocalState, home: Path) -> None:
     finally:
         if _is_ours(state, home):
             (home / DAEMON_FILE).unlink()
-        server.close()
+        server.machines.close()
         os.close(pipe)
         log.info("down: %s", state.id)
 
@@ -227,4 +227,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    logging.shutdown()
+    os._exit(code)  # connections and moto's loading are threads that nobody waits for

@@ -19,6 +19,7 @@ from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.localcloud.faults import Faults
 from cloudtrain.provisioner.localcloud.hosts import Host
 from cloudtrain.provisioner.localcloud.market import Market
+from cloudtrain.provisioner.model import TAG_JOB
 
 ACCOUNT = "123456789012"
 """The account that moto pretends to be."""
@@ -168,17 +169,12 @@ class LocalState:
 
         Raises LookupError where a beginning names two jobs.
         """
-        tagged = [(life, life.tags()) for life in self.lives.values() if life.live]
-        for tag in ("cloudtrain:job", "Name"):
-            exact = [life for life, tags in tagged if tags.get(tag) == job]
-            if exact:
-                return exact
-        begins = {
-            tags["cloudtrain:job"]: life for life, tags in tagged if tags.get("cloudtrain:job", "").startswith(job)
-        }
-        if len(begins) > 1:
+        jobs = [(life, life.tags().get(TAG_JOB, "")) for life in self.lives.values() if life.live]
+        same = [life for life, job_id in jobs if job in (job_id, job_id.rpartition("-")[0])]  # NAME-abc123
+        begins = {job_id for _, job_id in jobs if job_id.startswith(job)}
+        if not same and len(begins) > 1:
             raise LookupError(f"{job!r} begins the ids of {len(begins)} jobs: {', '.join(sorted(begins))}")
-        return [life for life, tags in tagged if tags.get("cloudtrain:job") in begins]
+        return same or [life for life, job_id in jobs if job_id in begins]
 
 
 def moment(at: float) -> datetime:

@@ -122,7 +122,8 @@ class Cloud:
         return dict(found)
 
     def wait(self, instance_id: str, state: str) -> dict[str, Any]:
-        return until(lambda: self.describe(instance_id), lambda found: found["State"]["Name"] == state)
+        found: dict[str, Any] = until(lambda: self.describe(instance_id), lambda i: i["State"]["Name"] == state)
+        return found
 
 
 def until(look: Any, right: Any, timeout_s: float = 10.0) -> Any:
@@ -136,10 +137,9 @@ def until(look: Any, right: Any, timeout_s: float = 10.0) -> Any:
         sleep(0.01)
 
 
-def tagged(job: str, name: str = "") -> list[dict[str, Any]]:
+def tagged(job: str) -> list[dict[str, Any]]:
     """TagSpecifications of an instance of a job."""
-    tags = [{"Key": "cloudtrain:job", "Value": job}] + ([{"Key": "Name", "Value": name}] if name else [])
-    return [{"ResourceType": "instance", "Tags": tags}]
+    return [{"ResourceType": "instance", "Tags": [{"Key": "cloudtrain:job", "Value": job}]}]
 
 
 def offerings() -> tuple[Offering, ...]:

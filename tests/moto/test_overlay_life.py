@@ -237,15 +237,16 @@ def test_one_interruption_takes_one_machine_of_the_job(cloud: Cloud) -> None:
     assert cloud.describe(second)["State"]["Name"] == "running"
 
 
-def test_a_job_is_named_by_a_beginning_of_its_id_or_by_its_name(cloud: Cloud) -> None:
-    one = cloud.up(TagSpecifications=tagged("abcd-1234", name="digits"))
-    two = cloud.up(TagSpecifications=tagged("abxy-5678", name="words"))
+def test_a_job_is_named_by_its_id_its_beginning_or_its_name(cloud: Cloud) -> None:
+    digits = cloud.up(TagSpecifications=tagged("digits-ab12cd"))
+    bigger = cloud.up(TagSpecifications=tagged("digits-big-ef34ab"))
     with pytest.raises(UsageError, match="2 jobs"):
-        client.interrupt(cloud.local, "ab")
-    client.interrupt(cloud.local, "abcd", notice_s=0)
-    cloud.wait(one, "terminated")
-    client.interrupt(cloud.local, "words", notice_s=0)
-    cloud.wait(two, "terminated")
+        client.interrupt(cloud.local, "dig")
+    client.interrupt(cloud.local, "digits", notice_s=0)
+    cloud.wait(digits, "terminated")
+    assert cloud.describe(bigger)["State"]["Name"] == "running"
+    client.interrupt(cloud.local, "digits-b", notice_s=0)
+    cloud.wait(bigger, "terminated")
 
 
 def test_on_demand_is_never_reclaimed_but_may_be_lost(cloud: Cloud) -> None:

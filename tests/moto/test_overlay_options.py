@@ -28,3 +28,20 @@ def test_a_new_id_is_hidden_at_first(tmp_path_factory: pytest.TempPathFactory) -
         assert hidden.ec2.describe_instances(Filters=by_tag)["Reservations"] == []
         hidden.clock.ahead_s = 1001
         assert len(hidden.ec2.describe_instances(Filters=by_tag)["Reservations"]) == 1
+
+
+def test_moto_is_put_back_as_it_was(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from moto import settings
+    from moto.ec2.models import EC2Backend
+    from moto.ec2.models.instances import Instance
+    from moto.ec2.responses.instances import InstanceResponse
+    from moto.ec2.utils import filter_dict_attribute_mapping
+
+    def parts() -> list[object]:
+        changed = [InstanceResponse.run_instances, EC2Backend.all_reservations, Instance.setup_defaults]
+        return [*changed, settings.ENABLE_AMI_VALIDATION, dict(filter_dict_attribute_mapping)]
+
+    before = parts()
+    with serving(tmp_path_factory.mktemp("back")):
+        assert all(now != then for now, then in zip(parts(), before, strict=True))
+    assert parts() == before
