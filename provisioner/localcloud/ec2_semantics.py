@@ -63,11 +63,9 @@ class Semantics:
         for name in ("EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "ENABLE_AMI_VALIDATION"):
             self._set(settings, name, True)
         self._set(settings, "ec2_load_default_amis", lambda: False)  # only our own images exist
-        filters = dict(filter_dict_attribute_mapping)
-        filter_dict_attribute_mapping.update(_FILTERS)
-        self._undo.append(
-            lambda: (filter_dict_attribute_mapping.clear(), filter_dict_attribute_mapping.update(filters))
-        )
+        for name, attribute in _FILTERS.items():
+            filter_dict_attribute_mapping[name] = attribute
+            self._undo.append(functools.partial(filter_dict_attribute_mapping.pop, name))
 
     def uninstall(self) -> None:
         """Put moto back as it was."""

@@ -131,7 +131,7 @@ def test_a_match_without_a_value_is_refused(cloud: Cloud, run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("0s", 0.0), ("1.5s", 1.5), ("2m", 120.0), ("1h", 3600.0), ("1d", 86400.0)]
+    ("text", "expected"), [("0s", 0.0), ("1.5s", 1.5), ("2m", 120.0), ("1h", 3600.0), ("1d", 86400.0)]
 )
 def test_durations(text: str, expected: float) -> None:
     assert seconds(text) == expected
