@@ -26,6 +26,7 @@ from cloudtrain.provisioner.localcloud.hosts import HostSpec
 
 _CHUNK_BYTES = 64 * 1024
 _BACKLOG = 64
+_LOST = (OSError, EOFError, paramiko.SSHException)  # what paramiko raises, anywhere, when the connection is gone
 _LOG_CHANNEL = "cloudtrain.localcloud.ssh"
 
 # paramiko logs a traceback for every port scan and every client that leaves early; without a handler it goes to stderr.
@@ -90,7 +91,7 @@ class EmbeddedHost(BaseHost):
                 transport.add_server_key(server_key)
                 # With an event it does not wait for the client, who may never say a word.
                 transport.start_server(event=threading.Event(), server=_Server(self, allowed))
-            except (paramiko.SSHException, OSError, EOFError) as error:
+            except _LOST as error:
                 _logger.info("connection lost at its start: %s", error)
                 connection.close()
                 continue
@@ -108,7 +109,8 @@ class EmbeddedHost(BaseHost):
         with self._lock:
             transports, self._transports = self._transports, set()
         for transport in transports:
-            transport.close()
+            with contextlib.suppress(*_LOST):
+                transport.close()
 
 
 class _Server(paramiko.ServerInterface):
@@ -221,17 +223,18 @@ def _serve_process(process: subprocess.Popen[bytes], channel: paramiko.Channel, 
     ]
     code = process.wait()
     replied.wait(1.0)  # it is set within milliseconds; a limit, because the connection may be lost
-    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+    with contextlib.suppress(*_LOST):
         if code >= 0:  # ended by a signal: no status, which a client reads as -1, as it does from OpenSSH
             channel.send_exit_status(code)
     for output in outputs:  # what the process left running in the background may hold them open, as in OpenSSH
         output.join()
-    channel.close()
+    with contextlib.suppress(*_LOST):
+        channel.close()
 
 
 def _feed(channel: paramiko.Channel, stdin: IO[bytes]) -> None:
     """Channel to process. The channel's window stays shut while the process does not read, so memory stays small."""
-    with contextlib.suppress(OSError), stdin:
+    with contextlib.suppress(*_LOST), stdin:
         while data := channel.recv(_CHUNK_BYTES):
             view = memoryview(data)
             while view:
@@ -240,7 +243,7 @@ def _feed(channel: paramiko.Channel, stdin: IO[bytes]) -> None:
 
 def _drain(output: IO[bytes], send: Callable[[bytes], None]) -> None:
     """Process to channel. When the client is gone the pipe is closed, so the process hears of it when it writes."""
-    with contextlib.suppress(OSError, EOFError, paramiko.SSHException), output:
+    with contextlib.suppress(*_LOST), output:
         while data := output.read(_CHUNK_BYTES):
             send(data)
 

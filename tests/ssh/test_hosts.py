@@ -166,6 +166,19 @@ def test_a_command_goes_on_when_its_client_is_gone(rig: Rig) -> None:
     assert rig.run("true").code == 0
 
 
+def test_clients_that_leave_at_any_moment_do_no_harm(rig: Rig) -> None:
+    # An exception in a thread of the server fails the test as well: pytest turns it into an error.
+    for wait_s in (0, 0.001, 0.003, 0.01, 0.03) * 2:
+        client = rig.connect()
+        stdin, _, _ = client.exec_command("echo hello; cat; head -c 100000 /dev/zero; exit 3")
+        stdin.write(b"x" * 100_000)
+        if wait_s:
+            time.sleep(wait_s)
+            stdin.channel.shutdown_write()
+        client.close()
+    assert rig.run("exit 4").code == 4
+
+
 def test_a_detached_process_does_not_hold_the_command(rig: Rig) -> None:
     started = time.monotonic()
     answer = rig.run("setsid sh -c 'echo $$ > pid; exec sleep 60' >/dev/null 2>&1 </dev/null & echo started")
