@@ -184,6 +184,22 @@ def test_the_users_loader_is_left_as_it_was() -> None:
     assert len(list(loader)) == 6
 
 
+def test_persistent_workers_that_the_user_started_before_are_not_taken_over() -> None:
+    loader = DataLoader(Plain(), batch_size=4, shuffle=True, num_workers=1, persistent_workers=True)
+    list(loader)
+    seed(1)
+    used, where = run(Batches(loader), 4)
+    assert where["start"] is not None
+    seed(1)
+    assert run(Batches(DataLoader(Plain(), batch_size=4, shuffle=True, num_workers=1)), 4)[0] == used
+
+
+def test_a_sampler_that_shuffles_by_epoch_is_told_each_epoch() -> None:
+    seen = torch.cat(list(Batches(LOADERS["by epoch"](), epochs=2))).tolist()
+    assert sorted(seen[:23]) == sorted(seen[23:]) == list(range(23))
+    assert seen[:23] != seen[23:]
+
+
 def test_ends_after_its_epochs_also_when_resumed_at_the_very_end() -> None:
     assert len(list(Batches(LOADERS["shuffle"](), epochs=3))) == 18
     _, where = run(Batches(LOADERS["shuffle"](), epochs=3), 18)

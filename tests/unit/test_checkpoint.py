@@ -40,6 +40,29 @@ def test_what_was_written_is_there_and_verifies(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-000000123"]
 
 
+def test_every_file_is_on_the_disk_before_the_name_is_and_the_name_before_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def noting_fsync(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def noting_rename(path: Path, target: Path) -> Path:
+        events.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(Path, "rename", noting_rename)
+    make(tmp_path, 1)
+    before, after = events[: events.index("renamed")], events[events.index("renamed") + 1 :]
+    assert before[:3] == ["model.pt", "rng.bin", MANIFEST_NAME]
+    assert sorted(before[3:]) == [f".step-1.tmp-{os.getpid()}", "more"]
+    assert after == [tmp_path.name]
+
+
 @given(data=st.data())
 def test_no_flipped_bit_goes_unnoticed_in_any_file(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -6,7 +6,8 @@ import random
 import signal
 import statistics
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -180,6 +181,42 @@ def test_sigterm_saves_and_stops_at_the_next_step_however_soon(place: Path, cloc
     os.kill(os.getpid(), signal.SIGTERM)
     assert running.step() is True
     assert steps(place) == [2]
+
+
+def in_a_fork(body: Callable[[], None]) -> int:
+    """Run ``body`` in a forked child that then ends with 0, and return the child's exit code (negative: its signal)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of any fork beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            body()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def terminate_oneself() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_second_sigterm_ends_the_process(place: Path) -> None:
+    def once() -> None:
+        session()
+        terminate_oneself()
+
+    def twice() -> None:
+        once()
+        terminate_oneself()
+
+    assert in_a_fork(once) == 0
+    assert in_a_fork(twice) == -signal.SIGTERM
+
+
+def test_processes_that_the_script_forks_still_end_on_sigterm(place: Path) -> None:
+    running = session()
+    assert in_a_fork(terminate_oneself) == -signal.SIGTERM
+    assert running.step() is False
 
 
 def test_a_step_with_nothing_due_costs_next_to_nothing(place: Path) -> None:
