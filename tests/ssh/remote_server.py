@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import threading
@@ -41,7 +43,10 @@ class _Interface(paramiko.ServerInterface):
         self.owner.commands.append(command)
         if self.owner.stall.is_set():  # a server that hangs before it answers the request
             self.owner.stalled.wait(20)
-        threading.Thread(target=self.owner.execute, args=(channel, command), daemon=True).start()
+            return False
+        worker = threading.Thread(target=self.owner.execute, args=(channel, command), daemon=True)
+        self.owner.workers.append(worker)
+        worker.start()
         return True
 
 
@@ -55,6 +60,8 @@ class SshServer:
         self.auth_attempts: list[str] = []
         self.commands: list[bytes] = []
         self.connections = 0
+        self.workers: list[threading.Thread] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.stall = threading.Event()
         self.stalled = threading.Event()
         self.configure: Callable[[paramiko.Transport], None] = lambda transport: None
@@ -87,7 +94,9 @@ class SshServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
+            process_group=0,
         )
+        self._processes.append(process)
         assert process.stdin and process.stdout and process.stderr
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
 
@@ -98,8 +107,9 @@ class SshServer:
                         data = data[stdin.write(data) or 0 :]
 
         def errors() -> None:
-            while data := stderr.read(65536):
-                channel.sendall_stderr(data)
+            with contextlib.suppress(OSError):
+                while data := stderr.read(65536):
+                    channel.sendall_stderr(data)
 
         feeder = threading.Thread(target=feed, daemon=True)
         grumbler = threading.Thread(target=errors, daemon=True)
@@ -109,12 +119,15 @@ class SshServer:
             while data := stdout.read(65536):
                 channel.sendall(data)
             grumbler.join(20)
-            channel.send_exit_status(process.wait())
+            if process.wait() >= 0:  # a command that died by a signal has no exit status in SSH
+                channel.send_exit_status(process.returncode)
         except OSError:
             process.kill()
         finally:
             channel.close()
             process.wait()
+            feeder.join(10)
+            grumbler.join(10)
             stdout.close()
             stderr.close()
 
@@ -130,6 +143,11 @@ class SshServer:
             self._listener.shutdown(socket.SHUT_RDWR)  # close alone would leave accept() waiting, and accepting
         self._listener.close()
         self.cut()
+        for process in self._processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        for worker in self.workers:
+            worker.join(10)
 
 
 class SilentPeer:

@@ -190,6 +190,11 @@ def test_a_connection_that_breaks_during_a_command_says_so_and_repeats_nothing(
     assert remote.run(site.target, "true", timeout_s=10).exit_code == 0
 
 
+def test_a_command_that_died_by_a_signal_is_no_success(site: Site, remote: ParamikoRemote) -> None:
+    with pytest.raises(RemoteError, match="ended without an exit status"):
+        remote.run(site.target, "kill -9 $$", timeout_s=10)
+
+
 def test_forget_closes_the_connection(site: Site, remote: ParamikoRemote) -> None:
     remote.run(site.target, "true", timeout_s=10)
     remote.forget(site.target)
