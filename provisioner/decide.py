@@ -100,11 +100,12 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
     """What an attempt's notice or end means for the job, once, when it becomes known."""
     if old.notice_at is None and new.notice_at is not None:  # the next attempt may start before this one has ended
         record = replace(record, avoid=(*record.avoid, Avoid(new.pool, now + limits.avoid_s, "reclaimed")))
+    resumed = _resumed(old, new)
     reason = new.end_reason
     if reason is None or old.end_reason is not None:
-        return record, []
+        return record, resumed
     detail = f": {new.end_detail}" if new.end_detail else ""
-    lines = [f"attempt {new.generation}: {reason}{detail}"]
+    lines = [*resumed, f"attempt {new.generation}: {reason}{detail}"]
     if reason is EndReason.INTERRUPTED:
         avoid = Avoid(new.pool, now + limits.avoid_s, "reclaimed")
         return replace(record, preemptions=record.preemptions + 1, avoid=(*record.avoid, avoid)), lines
@@ -123,6 +124,15 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
                 record, outcome=EndReason.JOB_FAILED, detail=f"{record.failures} machines failed: {detail}"
             )
     return record, lines
+
+
+def _resumed(old: Attempt, new: Attempt) -> list[str]:
+    """Where a later attempt begins is always said: a silent start from nothing is how people lose days."""
+    if old.start_step is not None or new.start_step is None or new.generation == 1:
+        return []
+    if new.start_step == 0:
+        return [f"attempt {new.generation}: no checkpoint to resume from, it begins at step 1"]
+    return [f"attempt {new.generation}: resumed from step {new.start_step}, the next is {new.start_step + 1}"]
 
 
 def _note_progress(record: JobRecord, seen: Observed) -> JobRecord:

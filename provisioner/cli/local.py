@@ -64,7 +64,7 @@ def up(hosts: str | None, boot: float | None) -> None:
       cloudtrain local up --hosts sshd --boot 5s
     """
     cloud = client.ensure_up(Home.from_env().local_home, hosts=hosts, boot_s=boot)
-    click.echo(f"the local cloud is up at {cloud.endpoint_url} (pid {cloud.pid}, {cloud.hosts} hosts; {NOTE})")
+    click.echo(_up_line(cloud))
     say("next: `cloudtrain launch templates/digits.yaml --cloud local`")
 
 
@@ -91,9 +91,9 @@ def status() -> None:
     Example:
       cloudtrain local status
     """
-    told = client.status(_running())
-    options = told["options"]
-    click.echo(f"the local cloud is up at {told['endpoint_url']} (pid {told['pid']}, {options['hosts']} hosts; {NOTE})")
+    cloud = _running()
+    told = client.status(cloud)
+    click.echo(_up_line(cloud))
     for machine in told["machines"]:
         click.echo(_machine_line(machine))
     for waiting in told["interrupts"]:
@@ -101,6 +101,10 @@ def status() -> None:
     for fault in told["faults"]:
         click.echo(_fault_line(fault))
     say(f"{counted(len(told['machines']), 'machine')}; next: `cloudtrain ls`")
+
+
+def _up_line(cloud: LocalCloud) -> str:
+    return f"the local cloud is up on port {cloud.port} (pid {cloud.pid}, {cloud.hosts} hosts; {NOTE})"
 
 
 def _machine_line(machine: dict[str, Any]) -> str:

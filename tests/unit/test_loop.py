@@ -103,6 +103,7 @@ def test_an_interruption_moves_to_another_pool_and_resumes_without_loss(bench: B
     assert one.end_reason is EndReason.INTERRUPTED
     assert one.pool != two.pool
     assert two.start_step == one.last_step == one.durable_step
+    assert f"attempt 2: resumed from step {one.last_step}, the next is" in bench.events()
     spent = bill(record, world.clock.now())
     assert spent.lines[0].free and spent.lines[0].usd == 0
     assert spent.lost_steps == 0
