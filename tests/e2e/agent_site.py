@@ -22,7 +22,7 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 from cloudtrain.provisioner.snapshot import take
-from cloudtrain.trainer.contract import AgentConfig, AgentStatus, Keys, Latest, status_from_json, to_json
+from cloudtrain.trainer.contract import FINAL_PHASES, AgentConfig, AgentStatus, Keys, Latest, status_from_json, to_json
 from cloudtrain.trainer.storage import S3Objects
 
 REPOSITORY = Path(__file__).parents[2]
@@ -123,6 +123,7 @@ class Machine:
         self.objects = objects
         self.bucket = bucket
         self.keys = Keys("jobs/job-1")
+        self.metadata: Metadata | None = None
         self.env = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(folder),
@@ -141,7 +142,7 @@ class Machine:
         package = self.root / "agent" / "cloudtrain"
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").write_text('__version__ = "0"\n')
-        ignore = shutil.ignore_patterns("__pycache__", "data")
+        ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / "trainer", package / "trainer", ignore=ignore, dirs_exist_ok=True)
         incoming = self.root / "incoming"
         incoming.mkdir(exist_ok=True)
@@ -192,6 +193,8 @@ class Machine:
             status = self.status()
             if status is not None and done(status):
                 return status
+            if status is not None and status.phase in FINAL_PHASES:
+                break
             time.sleep(0.03)
         raise AssertionError(f"never: {self.status()}\n{self.text('agent.log')}\n{self.text('job.log')}")
 

@@ -62,6 +62,7 @@ class Courier:
         self.local_rejected: tuple[str, ...] = ()
         self.left_out: tuple[str, ...] = ()
         self.prunes_local = False
+        self.warm = False  # the job is past its start: connect now, not in the seconds that a notice leaves
         self.fenced = False
         self.delivered = False
         self.error: str | None = None
@@ -150,6 +151,8 @@ class Courier:
     def _carry(self) -> None:
         """While the job runs."""
         now = time.monotonic()
+        if self.warm:
+            self._bucket()
         if self._publisher is not None or any(self._places.checkpoints.glob("step-*")):
             self._publish()
         if now >= self._next_fence_at:

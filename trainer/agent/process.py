@@ -8,6 +8,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,16 @@ class Job:
                 os.killpg(self.pid, signal.SIGKILL)
         for process in self.members():
             _send(process.pid, signal.SIGKILL)
+
+    def end(self, wait_s: float = 5.0) -> bool:
+        """Kill until nothing lives; whether that came about in time (a process may hang in the kernel)."""
+        deadline = time.monotonic() + wait_s
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            self.kill()
+            time.sleep(0.01)
+        return True
 
 
 def start(config: AgentConfig, places: Places, env: Mapping[str, str], name: str, command: str) -> Job:

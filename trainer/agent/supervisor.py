@@ -45,6 +45,7 @@ QUICK_GRACE_S = 5.0  # for a job whose work nobody can use any more
 GOING_DOWN_GRACE_S = 20.0  # of the 90 s that systemd gives us
 LINGER_S = 10.0  # for what is left of a job that is done or has failed
 UNKILLABLE_S = 10.0  # after SIGKILL; then the rest is the kernel's
+WARM_AFTER_S = 10.0  # a job that reports no step is taken to be past its start
 CLOUD_DEAD_S = 15.0  # a local host whose metadata service is gone this long has no cloud any more
 _LITTLE_ROOM_BYTES = 1 << 20
 
@@ -105,7 +106,7 @@ class Supervisor:
         """Report a failure of the agent itself. What was published stays; the job is ended, nobody watches it."""
         state = self._state
         if state.current is not None:
-            state.current.kill()
+            state.current.end()
         text = f"the agent failed: {' '.join(f'{type(error).__name__}: {error}'.split())}; see run/agent.log there"
         state.verdict, state.phase = Verdict("failed", text, "machine"), "failed"
         self._reporter.report(self.status(), now=True)
@@ -212,7 +213,7 @@ class Supervisor:
             return False
         logger.warning("the local cloud is gone; its host ends")
         if self._state.current is not None:
-            self._state.current.kill()
+            self._state.current.end()
         return True
 
     def _await_restore(self) -> None:
@@ -373,7 +374,9 @@ class Supervisor:
             if key != self._progress_seen:
                 self._progress_seen = key
                 self._state.progress = progress_from_json(path.read_bytes())
-        self._courier.prunes_local = not self._state.progress.stops_by_file
+        progress = self._state.progress
+        self._courier.prunes_local = not progress.stops_by_file
+        self._courier.warm = progress.step > progress.start_step or self._run_seconds() > WARM_AFTER_S
 
     def _run_seconds(self) -> float:
         state = self._state

@@ -1,0 +1,264 @@
+"""The loop, in this process: real commands, a bucket in memory, and a machine that goes wrong in its own ways."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudtrain.trainer.agent import checks, courier, supervisor
+from cloudtrain.trainer.agent.jobenv import job_environment
+from cloudtrain.trainer.agent.notices import Imds, Interruption, Watcher
+from cloudtrain.trainer.agent.objects import ObjectsError
+from cloudtrain.trainer.agent.places import Places
+from cloudtrain.trainer.agent.supervisor import Supervisor
+from cloudtrain.trainer.contract import AgentConfig, AgentStatus, Keys, Latest, status_from_json, to_json
+from tests.memory_objects import MemoryObjects
+
+KEYS = Keys("jobs/j")
+
+
+class FakeHost:
+    """Counts the power-offs."""
+
+    notice_poll_s = 0.1
+
+    def __init__(self) -> None:
+        self.real = False
+        self.poweroffs = 0
+
+    def start_agent(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
+        raise AssertionError
+
+    def poweroff(self) -> None:
+        self.poweroffs += 1
+
+
+class Stand:
+    """One supervisor in a thread. ``watcher`` is what a test sets notices on."""
+
+    def __init__(self, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.places = places
+        self.host = FakeHost()
+        self.objects = MemoryObjects()
+        self.objects.data[KEYS.latest] = to_json(Latest(1)).encode()
+        self.watcher = Watcher(Imds("http://127.0.0.1:9"), 1.0)
+        self.connect: Callable[[], Any] = lambda: self.objects
+        self.error: Exception | None = None
+        self.thread: threading.Thread | None = None
+        self.supervisor: Supervisor | None = None
+        self.monkeypatch = monkeypatch
+
+    def start(self, run: str, **more: Any) -> None:
+        more.setdefault("grace_seconds", 2.0)
+        config = AgentConfig("j", 1, "b", "r", "jobs/j", run, host="local", **more)
+        base = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        env = job_environment(config, self.places, base, 0)
+        made = Supervisor(
+            config,
+            self.places,
+            self.host,
+            job_env=env,
+            connect=lambda: self.connect(),
+            watch=lambda: self.watcher,
+        )
+
+        def target() -> None:
+            try:
+                made.run()
+            except (supervisor.AgentCrash, OSError) as error:
+                self.error = error
+                made.abandon(error)
+
+        self.supervisor = made
+        self.thread = threading.Thread(target=target, daemon=True)
+        self.thread.start()
+
+    def status(self) -> AgentStatus:
+        return status_from_json(self.places.status.read_bytes())
+
+    def until(self, true: Callable[[AgentStatus], bool], timeout_s: float = 20.0) -> AgentStatus:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.places.status.exists() and true(status := self.status()):
+                return status
+            time.sleep(0.01)
+        raise AssertionError(f"never: {self.status()}")
+
+    def end(self) -> AgentStatus:
+        """The last status, once the supervisor has left."""
+        assert self.thread is not None
+        self.thread.join(30)
+        assert not self.thread.is_alive(), self.status()
+        return self.status()
+
+
+@pytest.fixture
+def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
+    monkeypatch.setattr(courier, "_BACKOFF_S", (0.05,))
+    monkeypatch.setattr(supervisor, "TICK_S", 0.02)
+    places = Places(tmp_path / "cloudtrain")
+    places.create()
+    made = Stand(places, monkeypatch)
+    yield made
+    if made.supervisor is not None and made.thread is not None and made.thread.is_alive():
+        made.supervisor.going_down = True
+        monkeypatch.setattr(Supervisor, "_over", lambda self: self._state.final)
+        made.thread.join(20)
+        assert not made.thread.is_alive()
+
+
+def test_a_bug_in_a_thread_ends_the_job_and_is_told(stand: Stand) -> None:
+    def broken() -> None:
+        raise ModuleNotFoundError("No module named 'boto3'")
+
+    stand.connect = broken
+    stand.start("mkdir $CLOUDTRAIN_CHECKPOINT_DIR/step-1; sleep 60")
+    status = stand.end()
+    assert (status.phase, status.failure) == ("failed", "machine")
+    assert status.error is not None and "No module named 'boto3'" in status.error and "agent.log" in status.error
+    assert stand.host.poweroffs == 1
+
+
+def test_done_is_not_said_before_the_bucket_has_everything(stand: Stand) -> None:
+    def down(call: str, key: str) -> None:
+        raise ObjectsError("no route to the bucket")
+
+    stand.objects.before = down
+    stand.start("echo x > $CLOUDTRAIN_OUTPUT_DIR/x")
+    status = stand.until(lambda s: s.phase == "saving" and s.error is not None)
+    assert status.error is not None and "no route to the bucket" in status.error
+    assert KEYS.outcome(1) not in stand.objects.data and stand.host.poweroffs == 0
+    stand.objects.before = lambda call, key: None
+    status = stand.end()
+    assert (status.phase, status.error) == ("done", None)
+    assert status_from_json(stand.objects.data[KEYS.outcome(1)]).phase == "done"
+    assert stand.host.poweroffs == 1
+
+
+def test_an_outage_while_training_stops_nothing(stand: Stand) -> None:
+    def down(call: str, key: str) -> None:
+        raise ObjectsError("throttled")
+
+    stand.objects.before = down
+    stand.start(
+        "mkdir $CLOUDTRAIN_CHECKPOINT_DIR/step-1; sleep 1; echo w > $CLOUDTRAIN_CHECKPOINT_DIR/step-1/w; sleep 1"
+    )
+    status = stand.until(lambda s: (s.error is not None and s.phase == "running") or s.phase == "saving")
+    stand.objects.before = lambda call, key: None
+    status = stand.end()
+    assert (status.phase, status.durable_step) == ("done", 1)
+
+
+def test_a_notice_during_setup_ends_it_without_a_run(stand: Stand) -> None:
+    stand.start("touch ran", setup="sleep 60")
+    stand.until(lambda s: s.phase == "setup")
+    stand.watcher.interruption = Interruption("terminate", time.time() + 4)
+    status = stand.until(lambda s: s.phase == "stopped")
+    assert status.exit_code is None
+    assert not (stand.places.work / "ran").exists()
+    time.sleep(0.2)
+    assert stand.host.poweroffs == 0, "EC2 takes the machine, not we"
+
+
+def test_a_job_that_ends_well_after_a_notice_is_done_and_waits_for_ec2(stand: Stand) -> None:
+    run = """
+echo '{"step": 7, "done": true}' > last.json
+trap 'cp last.json $CLOUDTRAIN_PROGRESS; exit 1' TERM
+touch up
+while :; do sleep 0.1; done
+"""
+    stand.start(run)
+    stand.until(lambda s: (stand.places.work / "up").exists())
+    stand.watcher.interruption = Interruption("terminate", time.time() + 8)
+    status = stand.until(lambda s: s.phase == "done")
+    assert (status.progress.step, status.exit_code) == (7, 1)
+    time.sleep(0.2)
+    assert stand.host.poweroffs == 0
+
+
+def test_a_job_that_ignores_everything_is_killed_at_the_deadline(stand: Stand) -> None:
+    stand.start("trap '' TERM; while :; do sleep 0.1; done", grace_seconds=1.0)
+    stand.until(lambda s: s.phase == "running")
+    started = time.monotonic()
+    stand.places.stop.write_text("{}")
+    status = stand.end()
+    assert status.phase == "stopped"
+    assert time.monotonic() - started >= 1.0
+    assert stand.host.poweroffs == 1
+
+
+def test_a_job_that_polls_the_file_gets_no_signal(stand: Stand) -> None:
+    run = """
+trap 'touch signalled' TERM
+echo '{"step": 3, "stops_by_file": true}' > $CLOUDTRAIN_PROGRESS
+until test -e $CLOUDTRAIN_NOTICE_FILE; do sleep 0.05; done
+sleep 0.3
+"""
+    stand.start(run, grace_seconds=20.0)
+    stand.until(lambda s: s.progress.step == 3)
+    stand.places.stop.write_text("{}")
+    assert stand.end().phase == "stopped"
+    assert not (stand.places.work / "signalled").exists()
+
+
+def test_an_unfit_machine_is_left(stand: Stand) -> None:
+    stand.monkeypatch.setattr(checks, "count_gpus", lambda: 0)
+    stand.host.real = True
+    stand.start("sleep 60", expect_accelerator="T4:1", expect_gpus=1)
+    status = stand.end()
+    assert (status.phase, status.failure) == ("failed", "machine")
+    assert status.error == "machine check: 0 GPUs, not the 1 of T4:1"
+    assert stand.host.poweroffs == 1
+
+
+def test_a_machine_that_goes_down_under_us_has_not_failed(stand: Stand) -> None:
+    stand.start("sleep 60")
+    stand.until(lambda s: s.phase == "running")
+    assert stand.supervisor is not None
+    stand.supervisor.going_down = True
+    assert stand.end().phase == "stopped"
+
+
+def test_a_job_that_somebody_kills_is_judged_after_a_while(stand: Stand) -> None:
+    started = time.monotonic()
+    stand.start("echo last words; kill -9 $$")
+    status = stand.end()
+    assert time.monotonic() - started >= 2.0
+    assert status.error == "run was ended by signal 9 (SIGKILL, often for want of memory): last words"
+
+
+def test_what_a_failed_job_leaves_behind_does_not_hold_the_machine(stand: Stand) -> None:
+    stand.monkeypatch.setattr(supervisor, "LINGER_S", 0.3)
+    stand.start("sleep 99 & setsid sleep 98 &\nsleep 0.2; exit 4")
+    status = stand.end()
+    assert (status.phase, status.exit_code) == ("failed", 4)
+
+
+def test_a_full_disk_is_named_and_what_is_whole_gets_out(stand: Stand) -> None:
+    run = "mkdir $CLOUDTRAIN_CHECKPOINT_DIR/.n; echo w > $CLOUDTRAIN_CHECKPOINT_DIR/.n/w\n"
+    run += "mv $CLOUDTRAIN_CHECKPOINT_DIR/.n $CLOUDTRAIN_CHECKPOINT_DIR/step-5\n"
+    run += "echo \"OSError: [Errno 28] No space left on device: 'step-6'\" >&2; exit 1"
+
+    def full(*_args: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stand.monkeypatch.setattr("cloudtrain.trainer.agent.uploads.os.link", full)
+    stand.start(run)
+    status = stand.end()
+    assert (status.phase, status.failure, status.durable_step) == ("failed", "machine", 5)
+    assert status.error is not None and status.error.startswith("disk full on the machine: raise resources.disk_size")
+
+
+def test_max_run_counts_from_the_agents_start(stand: Stand) -> None:
+    stand.start("sleep 60", setup="sleep 0.5", max_run_s=1.0, grace_seconds=1.0)
+    status = stand.end()
+    assert (status.phase, status.failure) == ("failed", "max_run")
+    assert status.run_seconds < 2.0
