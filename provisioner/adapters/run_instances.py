@@ -12,7 +12,13 @@ from cloudtrain.provisioner.model import TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.literals import InstanceTypeType, ResourceTypeType
-    from mypy_boto3_ec2.type_defs import RunInstancesRequestTypeDef, TagSpecificationTypeDef, TagTypeDef
+    from mypy_boto3_ec2.type_defs import (
+        BlockDeviceMappingTypeDef,
+        InstanceNetworkInterfaceSpecificationTypeDef,
+        RunInstancesRequestTypeDef,
+        TagSpecificationTypeDef,
+        TagTypeDef,
+    )
 
 
 def job_name(job_id: str) -> str:
@@ -47,26 +53,8 @@ def request(launch: LaunchRequest, *, subnet_id: str, security_group_id: str) ->
         "UserData": launch.user_data,  # boto3 encodes it
         "IamInstanceProfile": {"Name": launch.instance_profile},
         "InstanceInitiatedShutdownBehavior": "terminate",
-        "NetworkInterfaces": [
-            {
-                "DeviceIndex": 0,
-                "SubnetId": subnet_id,
-                "Groups": [security_group_id],
-                "AssociatePublicIpAddress": True,
-                "DeleteOnTermination": True,
-            }
-        ],
-        "BlockDeviceMappings": [
-            {
-                "DeviceName": launch.image.root_device,
-                "Ebs": {
-                    "VolumeSize": max(launch.disk_gib, launch.image.root_gib),
-                    "VolumeType": "gp3",
-                    "Encrypted": True,
-                    "DeleteOnTermination": True,
-                },
-            }
-        ],
+        "NetworkInterfaces": [_interface(subnet_id, security_group_id)],
+        "BlockDeviceMappings": [_root_volume(launch)],
         "MetadataOptions": {
             "HttpEndpoint": "enabled",
             "HttpTokens": "required",
@@ -84,6 +72,28 @@ def request(launch: LaunchRequest, *, subnet_id: str, security_group_id: str) ->
             "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
         }
     return wanted
+
+
+def _interface(subnet_id: str, security_group_id: str) -> InstanceNetworkInterfaceSpecificationTypeDef:
+    return {
+        "DeviceIndex": 0,
+        "SubnetId": subnet_id,
+        "Groups": [security_group_id],
+        "AssociatePublicIpAddress": True,
+        "DeleteOnTermination": True,
+    }
+
+
+def _root_volume(launch: LaunchRequest) -> BlockDeviceMappingTypeDef:
+    return {
+        "DeviceName": launch.image.root_device,
+        "Ebs": {
+            "VolumeSize": max(launch.disk_gib, launch.image.root_gib),  # a smaller one than the image's is refused
+            "VolumeType": "gp3",
+            "Encrypted": True,
+            "DeleteOnTermination": True,
+        },
+    }
 
 
 def _tag_specifications(launch: LaunchRequest, *, spot: bool) -> list[TagSpecificationTypeDef]:
