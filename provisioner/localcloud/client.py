@@ -43,8 +43,8 @@ class LocalCloud:
 
     @property
     def endpoint_url(self) -> str:
-        """Where the AWS API is."""
-        return f"http://127.0.0.1:{self.port}"
+        """Where the AWS API is. A secret: whoever knows it may start machines, which run with the user's rights."""
+        return f"http://127.0.0.1:{self.port}/{self.secret}"
 
 
 def find(local_home: Path) -> LocalCloud | None:
@@ -143,8 +143,7 @@ def call(cloud: LocalCloud, method: str, name: str, body: Mapping[str, Any] | No
     connection = http.client.HTTPConnection("127.0.0.1", cloud.port, timeout=_CALL_TIMEOUT_S)
     try:
         payload = None if body is None else json.dumps(body)
-        headers = {"X-Cloudtrain-Secret": cloud.secret}
-        connection.request(method, f"/_local/{name}", payload, headers)
+        connection.request(method, f"/{cloud.secret}/_local/{name}", payload)
         response = connection.getresponse()
         answer: dict[str, Any] = json.loads(response.read())
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -47,7 +47,7 @@ class Server:
         self.overlay = Overlay(state, Control(state, self.machines))
         self._server = make_server("127.0.0.1", 0, self.overlay, threaded=True, request_handler=_quiet_handler())
         self.port = int(self._server.port)
-        state.endpoint_url = f"http://127.0.0.1:{self.port}"
+        state.endpoint_url = f"http://127.0.0.1:{self.port}/{state.secret}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="http", daemon=True)
         self._loader = threading.Thread(target=self._load, name="load", daemon=True)
         self._semantics: Any = None
@@ -133,7 +133,7 @@ def _run(state: LocalState, home: Path) -> None:
     server = Server(state)
     server.start()
     _announce(state, server.port, home)
-    log.info("up: %s, %s, hosts %s", state.id, state.endpoint_url, state.options.hosts)
+    log.info("up: %s, port %d, hosts %s", state.id, server.port, state.options.hosts)
     try:
         while not state.stop.wait(_LOOK_S):
             why = _reason_to_leave(state, home)
@@ -153,9 +153,7 @@ def _state(home: Path, options: Options) -> LocalState:
     from cloudtrain.pricing.model import CapacityType  # noqa: PLC0415
 
     offerings = catalog.load().offerings(*CapacityType)
-    state = LocalState(secrets.token_hex(6), home, options, offerings, time.time)
-    state.secret = secrets.token_urlsafe(32)
-    return state
+    return LocalState(secrets.token_hex(6), home, options, offerings, time.time, secret=secrets.token_hex(16))
 
 
 def _announce(state: LocalState, port: int, home: Path) -> None:

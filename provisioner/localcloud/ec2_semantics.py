@@ -201,7 +201,8 @@ class Semantics:
         with self.state.lock:
             for life in self.state.lives.values():
                 mine = life.machine.ec2_backend is backend and life.state != "terminated"
-                if mine and any(group.id == group_id for group in life.machine.security_groups):
+                groups = [group for interface in life.machine.nics.values() for group in interface.group_set]
+                if mine and any(group.id == group_id for group in groups):
                     raise EC2ClientError("DependencyViolation", f"resource {group_id} has a dependent object")
             original(name=name, group_id=group_id)
 

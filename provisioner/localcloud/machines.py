@@ -35,17 +35,20 @@ LOST = ("Server.InternalError", "Internal error")
 NO_LAUNCH = ("Server.InternalError", "Internal error on launch")
 """StateReason codes and texts (API_StateReason, 2026-11)."""
 
+_NO_CAPACITY = (
+    "instance-terminated-no-capacity",
+    "Your Spot Instance was terminated because there is no longer enough capacity in the requested zone.",
+)
 _SPOT_ENDS = {
-    TAKEN: (
-        "instance-terminated-no-capacity",
-        "Your Spot Instance was terminated because there is no longer enough capacity in the requested zone.",
-    ),
-    LOST: ("instance-terminated-by-service", "Your Spot Instance was terminated because of a failure of its host."),
+    TAKEN[0]: _NO_CAPACITY,
+    LOST[0]: ("instance-terminated-by-service", "Your Spot Instance was terminated because of a failure of its host."),
+    "Client.InternalError": ("bad-parameters", "A parameter of your Spot request is not valid."),
 }
 _SPOT_ENDED_BY_USER = (
     "instance-terminated-by-user",
     "Your Spot Instance was terminated from the console or by the API, or shut itself down.",
 )
+"""Status codes by StateReason code (User Guide, spot-request-status, 2026-11; the one for a bad key is a guess)."""
 Starter = Callable[[str, HostSpec], Host]
 
 
@@ -96,7 +99,7 @@ class Machines:
             now = self.state.clock()
             life.taken_at = now + notice_s
             if life.spot is not None:
-                life.spot.close(*_SPOT_ENDS[TAKEN], now)
+                life.spot.close(*_NO_CAPACITY, now)
         self.state.wake.set()
         log.info("%s: interruption notice, %g s", life.instance_id, notice_s)
 
@@ -110,7 +113,7 @@ class Machines:
             life.show(SHUTTING_DOWN)
             life.machine.state_reason = SimpleNamespace(code=code, message=f"{code}: {text}")
             if life.spot is not None:
-                life.spot.close(*_SPOT_ENDS.get(reason, _SPOT_ENDED_BY_USER), now)
+                life.spot.close(*_SPOT_ENDS.get(code, _SPOT_ENDED_BY_USER), now)
             life.ending.set()
         log.info("%s: shutting down, %s", life.instance_id, code)
         threading.Thread(
@@ -180,6 +183,7 @@ class Machines:
             life.show(TERMINATED)
             code, text = reason
             life.machine.state_reason = SimpleNamespace(code=code, message=f"{code}: {text}")
+            life.machine._reason = f"{code}: {text}"
             life.ended_at = self.state.clock()
         log.info("%s: terminated", life.instance_id)
 

@@ -1,13 +1,17 @@
 """The WSGI application of the embedded cloud: what is ours is answered here, the rest by moto.
 
-``/_local/…`` control (with the secret) · ``/imds/<instance>/…`` the machines' metadata service · everything else is the
-AWS API. An API call is named, prepared for, checked against the injected errors, and handed on; an answer of moto's
-that is no AWS answer becomes an error that names the call.
+``/_local/…`` control · ``/imds/<instance>/…`` the machines' metadata service · everything else is the AWS API. All of
+it stands below a first path segment that is the daemon's secret: whoever can launch a machine runs code as this user,
+and a port of 127.0.0.1 is open to every user of the computer and to every page in a browser.
+
+An API call is named, prepared for, checked against the injected errors, and handed on; an answer of moto's that is no
+AWS answer becomes an error that names the call.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import io
 import json
 import logging
@@ -45,6 +49,11 @@ UNSERVED = frozenset(
 )
 """EC2 calls that moto would answer with machines that nothing stands behind."""
 
+_NOT_ADMITTED = (
+    b"<Response><Errors><Error><Code>AuthFailure</Code><Message>The address lacks the local cloud's secret</Message>"
+    b"</Error></Errors><RequestID>local</RequestID></Response>"
+)
+
 REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 500: "Internal Server Error"}
 
 
@@ -63,7 +72,9 @@ class Overlay:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """One request."""
-        path = str(environ.get("PATH_INFO", ""))
+        if not self._admit(environ):
+            return self._reply(start_response, 403, [("Content-Type", "text/xml")], _NOT_ADMITTED)
+        path = str(environ["PATH_INFO"])
         if path.startswith("/_local/"):
             return self._reply(start_response, *self._control.answer(environ))
         if path.startswith("/imds/"):
@@ -75,6 +86,17 @@ class Overlay:
             return self._reply(start_response, answer.status, extra, answer.body.encode())
         self.state.last_call_at = self.state.clock()
         return self._aws(environ, start_response)
+
+    def _admit(self, environ: Environ) -> bool:
+        """Whether the path begins with the secret, which is then taken away wherever it stands."""
+        given, _, rest = str(environ.get("PATH_INFO", "")).lstrip("/").partition("/")
+        if not hmac.compare_digest(given.encode(), self.state.secret.encode()):
+            return False
+        environ["PATH_INFO"] = f"/{rest}"
+        for name in ("RAW_URI", "REQUEST_URI"):
+            if name in environ:
+                environ[name] = str(environ[name]).replace(f"/{self.state.secret}", "", 1) or "/"
+        return True
 
     def serve(self, moto: Any) -> None:
         """Hand API calls to moto's WSGI application from now on; until then they wait."""

@@ -141,7 +141,7 @@ class LocalState:
     offerings: tuple[Offering, ...]
     clock: Callable[[], float]
     endpoint_url: str = ""
-    secret: str = ""
+    secret: str = ""  # whoever knows it may use the cloud; it is part of endpoint_url
     lock: threading.RLock = field(default_factory=threading.RLock)
     wake: threading.Event = field(default_factory=threading.Event)  # the monitor has something to look at
     stop: threading.Event = field(default_factory=threading.Event)  # the daemon is to leave

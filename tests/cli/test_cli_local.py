@@ -49,7 +49,8 @@ class Runner:
 def test_up_says_where_it_is_and_that_prices_are_simulated(cloud: Cloud, run: Runner) -> None:
     code, out, _ = run("local up")
     assert code == EXIT_OK
-    assert cloud.state.endpoint_url in out
+    assert f"port {cloud.local.port}" in out
+    assert cloud.local.secret not in out
     assert "local, simulated prices" in out
 
 

@@ -38,14 +38,19 @@ def until_dead(pid: int, started: str | None) -> None:
         time.sleep(0.02)
 
 
+# What a trainer is to those who must end it: in a session of its own, deaf to SIGTERM.
+TRAIN = "#cloud-config\nruncmd: [\"setsid sh -c 'trap : TERM; echo $$ > pid; while :; do sleep 0.1; done' &\"]\n"
+
+
 def launch(cloud: LocalCloud, job: str = "job-123456") -> str:
-    """A machine that runs; its instance id."""
+    """A machine that runs, and a process on it; its instance id."""
     ec2 = Clients("local", local_endpoint=cloud.endpoint_url).client("ec2", "us-east-1")
     reply = ec2.run_instances(
         ImageId=image_id(images()[0].ssm_parameter, "us-east-1"),
         InstanceType="g4dn.xlarge",
         MinCount=1,
         MaxCount=1,
+        UserData=TRAIN,
         InstanceMarketOptions={"MarketType": "spot"},
         InstanceInitiatedShutdownBehavior="terminate",
         TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "cloudtrain:job", "Value": job}]}],
@@ -58,6 +63,18 @@ def launch(cloud: LocalCloud, job: str = "job-123456") -> str:
         assert machine["state"] == "pending", machine
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def trainer(local_home: Path, instance_id: str) -> tuple[int, str | None]:
+    """The process that runs on the machine: its id, and when it was started."""
+    file = local_home / "hosts" / instance_id / "home" / "pid"
+    deadline = time.monotonic() + 20
+    while not (file.exists() and file.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    pid = int(file.read_text())
+    assert client.process_started(pid) is not None
+    return pid, client.process_started(pid)
 
 
 def test_it_is_started_once_found_again_and_ended(local_home: Path) -> None:
@@ -81,10 +98,11 @@ def test_many_who_start_it_at_once_share_one(local_home: Path) -> None:
 
 def test_a_killed_one_is_not_found_and_leaves_no_process(local_home: Path) -> None:
     cloud = client.ensure_up(local_home)
-    launch(cloud)
+    process = trainer(local_home, launch(cloud))
     started = client.process_started(cloud.pid)
     os.kill(cloud.pid, signal.SIGKILL)
     until_dead(cloud.pid, started)
+    until_dead(*process)
     assert client.find(local_home) is None
     again = client.ensure_up(local_home)
     assert again.id != cloud.id
@@ -130,10 +148,9 @@ def test_one_that_can_not_start_says_why_and_where_to_read(local_home: Path, mon
 
 def test_down_ends_machines_and_their_processes(local_home: Path) -> None:
     cloud = client.ensure_up(local_home)
-    launch(cloud)
-    began = time.monotonic()
+    process = trainer(local_home, launch(cloud))
     client.down(local_home)
-    assert time.monotonic() - began < 5
+    assert client.process_started(process[0]) != process[1]
     log = (local_home / client.LOG_FILE).read_text()
     assert f"down: {cloud.id}" in log
     assert "Traceback" not in log
@@ -169,6 +186,7 @@ def test_one_whose_home_is_gone_leaves(local_home: Path) -> None:
 def test_a_whole_interruption_on_a_real_host(local_home: Path) -> None:
     cloud = client.ensure_up(local_home)
     instance_id = launch(cloud)
+    process = trainer(local_home, instance_id)
     client.interrupt(cloud, "job", notice_s=0.3)
     deadline = time.monotonic() + 10
     while client.status(cloud)["machines"][0]["state"] != "terminated":
@@ -176,3 +194,4 @@ def test_a_whole_interruption_on_a_real_host(local_home: Path) -> None:
         time.sleep(0.02)
     [machine] = client.status(cloud)["machines"]
     assert (machine["instance_id"], machine["state_reason"]) == (instance_id, "Server.SpotInstanceTermination")
+    assert client.process_started(process[0]) != process[1]

@@ -164,8 +164,7 @@ def serving(home: Path, **options: Any) -> Iterator[Cloud]:
 
     BackendDict.reset()
     clock = Clock()
-    state = LocalState("testcloud", home, Options(**({"hide_s": 0.0} | options)), offerings(), clock)
-    state.secret = "s3cret"
+    state = LocalState("testcloud", home, Options(**({"hide_s": 0.0} | options)), offerings(), clock, secret="s3cret")
     hosts: dict[str, FakeHost] = {}
     boot = threading.Event()
     boot.set()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
+from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.localcloud import client
 from tests.moto.local_server import KIND, REGION, Cloud, serving
@@ -188,7 +189,7 @@ def test_one_of_many_swappers_wins_each_round(cloud: Cloud) -> None:
 
 def test_a_writer_that_dies_in_the_middle_leaves_no_object(cloud: Cloud) -> None:
     with socket.create_connection(("127.0.0.1", cloud.local.port)) as half:
-        head = f"PUT /{BUCKET}/half HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n"
+        head = f"PUT /{cloud.local.secret}/{BUCKET}/half HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n"
         scope = f"AWS4-HMAC-SHA256 Credential=local/20260101/{REGION}/s3/aws4_request, SignedHeaders=host, Signature=0"
         half.sendall(f"{head}Authorization: {scope}\r\n\r\n".encode() + b"x" * 500)
         half.shutdown(socket.SHUT_WR)
@@ -206,16 +207,35 @@ def test_an_upload_in_parts_and_its_condition(cloud: Cloud) -> None:
     assert s3.get_object(Bucket=BUCKET, Key="big")["Body"].read() == b"x" * 1000
 
 
+def test_odd_keys_and_lists_survive_the_way(cloud: Cloud) -> None:
+    s3 = cloud.clients.client("s3", REGION)
+    keys = [f"odd/{name}" for name in ("a b", "a+b", "100%", "中文/ü", "q?x=1&y", "dot/../dot", "s3cret")]
+    for key in keys:
+        s3.put_object(Bucket=BUCKET, Key=key, Body=key.encode())
+    listed = s3.list_objects_v2(Bucket=BUCKET, Prefix="odd/")["Contents"]
+    assert sorted(item["Key"] for item in listed) == sorted(keys)
+    assert all(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == key.encode() for key in keys)
+
+
 # Control
 
 
-def test_control_needs_the_secret(cloud: Cloud) -> None:
-    with pytest.raises(CloudtrainError, match="secret"):
-        client.status(replace(cloud.local, secret="guess"))
+@pytest.mark.parametrize("path", ["", "_local/health", "imds/i-1/latest/api/token", "guess/_local/health", BUCKET])
+def test_nothing_is_told_without_the_secret(cloud: Cloud, path: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{cloud.state.endpoint_url}/_local/health", timeout=5)
+        urllib.request.urlopen(f"http://127.0.0.1:{cloud.local.port}/{path}", timeout=5)
     with caught.value as refusal:
         assert refusal.code == 403
+
+
+def test_no_machine_is_launched_without_the_secret(cloud: Cloud) -> None:
+    stranger = Clients("local", local_endpoint=f"http://127.0.0.1:{cloud.local.port}")
+    assert failing(stranger.launcher(REGION).run_instances, **cloud.request())["Error"]["Code"] == "AuthFailure"
+
+
+def test_control_needs_the_secret(cloud: Cloud) -> None:
+    with pytest.raises(CloudtrainError):
+        client.status(replace(cloud.local, secret="guess"))
 
 
 def test_status_lists_machines_and_says_that_prices_are_simulated(cloud: Cloud) -> None:

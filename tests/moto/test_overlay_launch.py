@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.moto.local_server import KIND, REGION, ZONE, Cloud, serving, tagged
+from tests.moto.local_server import KIND, REGION, ZONE, Cloud, serving
 
 
 @pytest.fixture(scope="module")
@@ -297,9 +297,15 @@ def test_every_zone_of_the_catalogue_has_a_subnet(cloud: Cloud) -> None:
     assert {price.zone_id for price in catalog.load().prices} - {None} <= known
 
 
-def test_a_group_in_use_is_not_deleted(cloud: Cloud) -> None:
-    group = cloud.ec2.create_security_group(GroupName="used", Description="of a test")["GroupId"]
-    instance_id = cloud.up(SecurityGroupIds=[group], TagSpecifications=tagged("sg"))
+@pytest.mark.parametrize("how", ["machine", "interface"])
+def test_a_group_in_use_is_not_deleted(cloud: Cloud, how: str) -> None:
+    group = cloud.ec2.create_security_group(GroupName=f"used-{how}", Description="of a test")["GroupId"]
+    interface = {"DeviceIndex": 0, "SubnetId": cloud.subnets[ZONE], "Groups": [group]}
+    named: dict[str, dict[str, Any]] = {
+        "machine": {"SecurityGroupIds": [group]},
+        "interface": {"SubnetId": None, "NetworkInterfaces": [interface]},
+    }
+    instance_id = cloud.up(**named[how])
     with pytest.raises(ClientError) as caught:
         cloud.ec2.delete_security_group(GroupId=group)
     assert caught.value.response["Error"]["Code"] == "DependencyViolation"
