@@ -63,11 +63,19 @@ def help_ratio(folder: Path) -> Claim:
 
 
 def ask(environment: dict[str, str], *arguments: str) -> dict[str, Any]:
-    """The last JSON line that a cloudtrain command prints. Raises CalledProcessError where the command fails."""
-    done = subprocess.run([CLOUDTRAIN, *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    """The object that a cloudtrain command prints. Raises SystemExit with the command's last words where it fails."""
+    done = subprocess.run([CLOUDTRAIN, *arguments], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"cloudtrain {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
     answer = json.loads(done.stdout)
     assert isinstance(answer, dict)
     return answer
+
+
+def end(environment: dict[str, str], *arguments: str) -> None:
+    """Run a command that ends something; it may have ended by itself."""
+    command = [CLOUDTRAIN, *arguments]
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def launch_to_first_step_s(environment: dict[str, str]) -> float:
@@ -78,7 +86,7 @@ def launch_to_first_step_s(environment: dict[str, str]) -> float:
         if time.time() - started_at > FIRST_STEP_DEADLINE_S:
             raise TimeoutError(f"{job} made no step in {FIRST_STEP_DEADLINE_S:g} s; see `cloudtrain logs {job}`")
         time.sleep(1)  # seldom: asking takes CPU from what is measured
-    subprocess.run([CLOUDTRAIN, "down", job, "--yes"], env=environment, stdout=subprocess.DEVNULL, check=False)
+    end(environment, "down", job, "--yes")
     return float(first_step_at) - started_at
 
 
@@ -93,7 +101,8 @@ def launch_ratio(folder: Path) -> Claim:
             LAUNCH_ROUNDS,
         )
     finally:
-        subprocess.run([CLOUDTRAIN, "local", "down"], env=environment, stdout=subprocess.DEVNULL, check=False)
+        end(environment, "down", "--all", "--yes")
+        end(environment, "local", "down")
     return Claim("launch --cloud local to first training step / import torch", ratio, "x", BAR)
 
 
