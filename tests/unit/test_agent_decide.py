@@ -24,20 +24,19 @@ STOP = Stop(Reason.STOP, 100.0, 140.0)
 
 
 @pytest.mark.parametrize(
-    ("now", "by_file", "terminated", "expected"),
+    ("now", "by_file", "expected"),
     [
-        (100.0, False, False, Signal.TERMINATE),  # a script that knows no file is told at once
-        (100.0, False, True, Signal.NONE),  # once
-        (100.0, True, False, Signal.NONE),  # the file is enough
-        (129.9, True, False, Signal.NONE),
-        (130.0, True, False, Signal.TERMINATE),  # a quarter of the grace is left
-        (139.9, True, True, Signal.NONE),
-        (140.0, True, True, Signal.KILL),
-        (140.0, False, False, Signal.KILL),
+        (100.0, False, Signal.TERMINATE),  # a script that knows no file is told at once
+        (139.9, False, Signal.TERMINATE),  # and so is what it starts next
+        (100.0, True, Signal.NONE),  # the file is enough
+        (129.9, True, Signal.NONE),
+        (130.0, True, Signal.TERMINATE),  # a quarter of the grace is left
+        (140.0, True, Signal.KILL),
+        (140.0, False, Signal.KILL),
     ],
 )
-def test_signals(now: float, by_file: bool, terminated: bool, expected: Signal) -> None:
-    assert next_signal(STOP, now, stops_by_file=by_file, terminated=terminated) is expected
+def test_signals(now: float, by_file: bool, expected: Signal) -> None:
+    assert next_signal(STOP, now, stops_by_file=by_file) is expected
 
 
 @given(st.floats(0, 1e9), st.floats(-1e3, 1e4))

@@ -26,19 +26,18 @@ KEYS = Keys("jobs/j")
 
 
 class FakeHost:
-    """Counts the power-offs."""
+    """Nothing may start or end it from inside the loop."""
 
     notice_poll_s = 0.1
 
     def __init__(self) -> None:
         self.real = False
-        self.poweroffs = 0
 
     def start_agent(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
         raise AssertionError
 
     def poweroff(self) -> None:
-        self.poweroffs += 1
+        raise AssertionError
 
 
 class Stand:
@@ -52,13 +51,15 @@ class Stand:
         self.watcher = Watcher(Imds("http://127.0.0.1:9"), 1.0)
         self.connect: Callable[[], Any] = lambda: self.objects
         self.error: Exception | None = None
+        self.off = False
         self.thread: threading.Thread | None = None
         self.supervisor: Supervisor | None = None
         self.monkeypatch = monkeypatch
 
     def start(self, run: str, **more: Any) -> None:
         more.setdefault("grace_seconds", 2.0)
-        config = AgentConfig("j", 1, "b", "r", "jobs/j", run, host="local", **more)
+        more.setdefault("generation", 1)
+        config = AgentConfig(job_id="j", bucket="b", region="r", prefix="jobs/j", run=run, host="local", **more)
         base = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         env = job_environment(config, self.places, base, 0)
         made = Supervisor(
@@ -72,10 +73,11 @@ class Stand:
 
         def target() -> None:
             try:
-                made.run()
+                self.off = made.run()
             except (supervisor.AgentCrash, OSError) as error:
                 self.error = error
                 made.abandon(error)
+                self.off = True
 
         self.supervisor = made
         self.thread = threading.Thread(target=target, daemon=True)
@@ -109,8 +111,8 @@ def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     made = Stand(places, monkeypatch)
     yield made
     if made.supervisor is not None and made.thread is not None and made.thread.is_alive():
+        made.host.real = False
         made.supervisor.going_down = True
-        monkeypatch.setattr(Supervisor, "_over", lambda self: self._state.final)
         made.thread.join(20)
         assert not made.thread.is_alive()
 
@@ -124,7 +126,7 @@ def test_a_bug_in_a_thread_ends_the_job_and_is_told(stand: Stand) -> None:
     status = stand.end()
     assert (status.phase, status.failure) == ("failed", "machine")
     assert status.error is not None and "No module named 'boto3'" in status.error and "agent.log" in status.error
-    assert stand.host.poweroffs == 1
+    assert stand.off
 
 
 def test_done_is_not_said_before_the_bucket_has_everything(stand: Stand) -> None:
@@ -135,12 +137,12 @@ def test_done_is_not_said_before_the_bucket_has_everything(stand: Stand) -> None
     stand.start("echo x > $CLOUDTRAIN_OUTPUT_DIR/x")
     status = stand.until(lambda s: s.phase == "saving" and s.error is not None)
     assert status.error is not None and "no route to the bucket" in status.error
-    assert KEYS.outcome(1) not in stand.objects.data and stand.host.poweroffs == 0
+    assert KEYS.outcome(1) not in stand.objects.data and not stand.off
     stand.objects.before = lambda call, key: None
     status = stand.end()
     assert (status.phase, status.error) == ("done", None)
     assert status_from_json(stand.objects.data[KEYS.outcome(1)]).phase == "done"
-    assert stand.host.poweroffs == 1
+    assert stand.off
 
 
 def test_an_outage_while_training_stops_nothing(stand: Stand) -> None:
@@ -165,7 +167,7 @@ def test_a_notice_during_setup_ends_it_without_a_run(stand: Stand) -> None:
     assert status.exit_code is None
     assert not (stand.places.work / "ran").exists()
     time.sleep(0.2)
-    assert stand.host.poweroffs == 0, "EC2 takes the machine, not we"
+    assert not stand.off, "EC2 takes the machine, not we"
 
 
 def test_a_job_that_ends_well_after_a_notice_is_done_and_waits_for_ec2(stand: Stand) -> None:
@@ -181,7 +183,7 @@ while :; do sleep 0.1; done
     status = stand.until(lambda s: s.phase == "done")
     assert (status.progress.step, status.exit_code) == (7, 1)
     time.sleep(0.2)
-    assert stand.host.poweroffs == 0
+    assert not stand.off
 
 
 def test_a_job_that_ignores_everything_is_killed_at_the_deadline(stand: Stand) -> None:
@@ -192,7 +194,7 @@ def test_a_job_that_ignores_everything_is_killed_at_the_deadline(stand: Stand) -
     status = stand.end()
     assert status.phase == "stopped"
     assert time.monotonic() - started >= 1.0
-    assert stand.host.poweroffs == 1
+    assert stand.off
 
 
 def test_a_job_that_polls_the_file_gets_no_signal(stand: Stand) -> None:
@@ -216,15 +218,42 @@ def test_an_unfit_machine_is_left(stand: Stand) -> None:
     status = stand.end()
     assert (status.phase, status.failure) == ("failed", "machine")
     assert status.error == "machine check: 0 GPUs, not the 1 of T4:1"
-    assert stand.host.poweroffs == 1
+    assert stand.off
 
 
 def test_a_machine_that_goes_down_under_us_has_not_failed(stand: Stand) -> None:
-    stand.start("sleep 60")
+    stand.host.real = True
+    stand.start("sleep 60; touch next-line; sleep 60")
+    stand.until(lambda s: s.phase == "running")
+    assert stand.supervisor is not None
+    time.sleep(0.2)
+    stand.supervisor.going_down = True
+    status = stand.end()
+    assert (status.phase, status.failure) == ("stopped", None)
+    assert time.time() - status.heartbeat_at < 10, "the script's next line was told as well"
+
+
+def test_a_local_host_without_power_ends_at_once_and_judges_nothing(stand: Stand) -> None:
+    stand.start("trap '' TERM; while :; do sleep 0.1; done")
     stand.until(lambda s: s.phase == "running")
     assert stand.supervisor is not None
     stand.supervisor.going_down = True
-    assert stand.end().phase == "stopped"
+    assert stand.end().phase == "running"
+    assert not stand.off and KEYS.outcome(1) not in stand.objects.data
+
+
+def test_a_stop_does_not_wait_for_a_restore(stand: Stand) -> None:
+    def down(call: str, key: str) -> None:
+        if call == "list":
+            raise ObjectsError("slow")
+
+    stand.objects.data[KEYS.latest] = to_json(Latest(2, 5, "jobs/j/checkpoints/g0001-step-000000005", "0")).encode()
+    stand.objects.before = down
+    stand.start("true", generation=2)
+    stand.until(lambda s: s.phase == "restoring" and s.error is not None)
+    stand.places.stop.write_text("{}")
+    status = stand.end()
+    assert (status.phase, status.exit_code) == ("stopped", None)
 
 
 def test_a_job_that_somebody_kills_is_judged_after_a_while(stand: Stand) -> None:

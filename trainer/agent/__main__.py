@@ -65,10 +65,14 @@ def main(root: Path) -> int:
 
     signal.signal(signal.SIGTERM, going_down)
     try:
-        supervisor.run()
+        off = supervisor.run()
     except Exception as error:
         logger.exception("the agent failed")
         supervisor.abandon(error)
+        off = True
+    if off:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the shutdown that we ask for must not wait for us
+        host.poweroff()
     return 0
 
 

@@ -96,7 +96,7 @@ class Courier:
     def _pass(self) -> float:
         """One round; returns how long to wait before the next."""
         try:
-            if self._restoring:
+            if self._restoring and self._ending is None:  # a stop does not wait for a download
                 self._restore()
             elif self._ending is not None:
                 self._deliver(self._ending)

@@ -72,12 +72,11 @@ def merge(current: Stop | None, new: Stop) -> Stop:
     return Stop(reason, current.asked_at, deadline, detail)
 
 
-def next_signal(stop: Stop, now: float, *, stops_by_file: bool, terminated: bool) -> Signal:
-    """What a job that still lives gets now. ``terminated``: it had its SIGTERM."""
+def next_signal(stop: Stop, now: float, *, stops_by_file: bool) -> Signal:
+    """What a job that still lives gets now: TERMINATE goes to each process once, and to those that come after it (the
+    next line of a script, which must not run on half-trained weights)."""
     if now >= stop.deadline_at:
         return Signal.KILL
-    if terminated:
-        return Signal.NONE
     late = stop.deadline_at - LATE_SHARE * (stop.deadline_at - stop.asked_at)
     return Signal.TERMINATE if not stops_by_file or now >= late else Signal.NONE
 

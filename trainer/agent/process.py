@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,9 @@ class Job:
         """Whether anything of the job lives. Cheap while its shell does."""
         return self.exit_code() is None or bool(self.members())
 
-    def terminate(self) -> tuple[int, ...]:
-        """SIGTERM to those who can save, as ``stop_targets`` chooses; returns their pids."""
-        targets = stop_targets(self.members())
+    def terminate(self, told: Collection[int] = ()) -> tuple[int, ...]:
+        """SIGTERM to those who can save, as ``stop_targets`` chooses, but for those ``told`` before; returns the pids."""
+        targets = tuple(pid for pid in stop_targets(self.members()) if pid not in told)
         for pid in targets:
             _send(pid, signal.SIGTERM)
         return targets

@@ -23,7 +23,7 @@ class State:
     exit_code: int | None = None
     shell_ended: float | None = None
     stop: Stop | None = None
-    terminated: bool = False
+    told: set[int] = field(default_factory=set)  # the processes that had their SIGTERM
     killed: float | None = None
     verdict: Verdict | None = None
     taken_at: float | None = None  # EC2 takes the machine

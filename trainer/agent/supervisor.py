@@ -89,18 +89,16 @@ class Supervisor:
         self._progress_seen: tuple[int, int] | None = None
         self.going_down = False  # set by a signal handler
 
-    def run(self) -> None:
-        """Supervise to the end, and power the machine off, unless EC2 takes it: then go on until it does.
-
-        Raises AgentCrash, OSError: the caller reports it, with ``abandon``.
+    def run(self) -> bool:
+        """Supervise to the end; returns whether the machine is to be powered off then. Where EC2 takes it, go on until
+        it does. Raises AgentCrash, OSError: the caller reports it, with ``abandon``.
         """
         self._begin()
         while not self._over():
             self._tick()
             time.sleep(TICK_S)
         logger.info("the attempt is over: %s", self._state.phase)
-        if self._state.taken_at is None and not self._cloud_is_dead():
-            self._host.poweroff()
+        return self._state.final and self._state.taken_at is None
 
     def abandon(self, error: Exception) -> None:
         """Report a failure of the agent itself. What was published stays; the job is ended, nobody watches it."""
@@ -110,14 +108,13 @@ class Supervisor:
         text = f"the agent failed: {' '.join(f'{type(error).__name__}: {error}'.split())}; see run/agent.log there"
         state.verdict, state.phase = Verdict("failed", text, "machine"), "failed"
         self._reporter.report(self.status(), now=True)
-        self._host.poweroff()
 
     def status(self) -> AgentStatus:
         """What is known now."""
         state, courier = self._state, self._courier
         watcher_lines = self._watcher.lines() if self._watcher is not None else ()
         restored = courier.restored.rejected if courier.restored is not None else ()
-        lost = tuple(f"output {name}: not brought home" for name in courier.left_out)
+        lost = (f"outputs: {len(courier.left_out)} left out, {courier.left_out[0]} first",) if courier.left_out else ()
         return AgentStatus(
             generation=self._config.generation,
             phase=state.phase,
@@ -131,8 +128,8 @@ class Supervisor:
             exit_code=state.exit_code,
             error=self._error(),
             failure=state.verdict.failure if state.verdict is not None else None,
-            checks=(*self._checks.lines, *watcher_lines),
-            rejected=(*restored, *courier.local_rejected, *lost),
+            checks=(*self._checks.lines, *watcher_lines, *lost),
+            rejected=(*restored, *courier.local_rejected),
             fenced=courier.fenced,
         )
 
@@ -202,19 +199,20 @@ class Supervisor:
         self._reporter.report(self.status())
 
     def _over(self) -> bool:
-        return (self._state.final and self._state.taken_at is None) or self._cloud_is_dead()
+        state = self._state
+        if state.final and (state.taken_at is None or self.going_down):
+            return True
+        if self._host.real or not (self.going_down or self._cloud_is_dead()):
+            return False
+        logger.warning("this local host ends")
+        if state.current is not None:
+            state.current.end()  # a machine without power
+        return True
 
     def _cloud_is_dead(self) -> bool:
-        """On a local host: its cloud was killed, and nobody will ever end us. Ends the job, which nobody can use."""
-        watcher = self._watcher
-        if self._host.real or watcher is None or watcher.refused_since is None:
-            return False
-        if time.monotonic() - watcher.refused_since < CLOUD_DEAD_S:
-            return False
-        logger.warning("the local cloud is gone; its host ends")
-        if self._state.current is not None:
-            self._state.current.end()
-        return True
+        """On a local host: its cloud was killed, and nobody will ever end us."""
+        since = self._watcher.refused_since if self._watcher is not None else None
+        return since is not None and time.monotonic() - since > CLOUD_DEAD_S
 
     def _await_restore(self) -> None:
         if self._state.stop is not None:
@@ -274,14 +272,12 @@ class Supervisor:
         state = self._state
         if state.stop is None:
             return
-        action = next_signal(
-            state.stop, time.time(), stops_by_file=state.progress.stops_by_file, terminated=state.terminated
-        )
+        action = next_signal(state.stop, time.time(), stops_by_file=state.progress.stops_by_file)
         if action is Signal.KILL:
             self._kill(job)
-        elif action is Signal.TERMINATE:
-            state.terminated = True
-            logger.info("SIGTERM to %s", job.terminate())
+        elif action is Signal.TERMINATE and (told := job.terminate(state.told)):
+            logger.info("SIGTERM to %s", told)
+            state.told.update(told)
 
     def _kill(self, job: Job) -> None:
         if self._state.killed is None:
@@ -342,7 +338,7 @@ class Supervisor:
         state.phase = "saving"
         state.current = None
         logger.info("the job has ended: %s", state.verdict)
-        until = None if state.taken_at is None else state.taken_at - 2 * QUICK_GRACE_S
+        until = None if state.taken_at is None else job_deadline(time.time(), state.taken_at)
         self._courier.finish(Ending(self._final_status, state.verdict, until))
 
     def _final_status(self) -> AgentStatus:
