@@ -107,7 +107,7 @@ class SshServer:
                         data = data[stdin.write(data) or 0 :]
 
         def errors() -> None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
                 while data := stderr.read(65536):
                     channel.sendall_stderr(data)
 
@@ -121,8 +121,9 @@ class SshServer:
             grumbler.join(20)
             if process.wait() >= 0:  # a command that died by a signal has no exit status in SSH
                 channel.send_exit_status(process.returncode)
-        except OSError:
-            process.kill()
+        except (OSError, EOFError, paramiko.SSHException):  # the client has left: end the shell and what it started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         finally:
             channel.close()
             process.wait()
@@ -145,7 +146,8 @@ class SshServer:
         self.cut()
         for process in self._processes:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
         for worker in self.workers:
             worker.join(10)
 
