@@ -59,7 +59,7 @@ class Job:
         return self.exit_code() is None or bool(self.members())
 
     def terminate(self, told: Collection[int] = ()) -> tuple[int, ...]:
-        """SIGTERM to those who can save, as ``stop_targets`` chooses, but for those ``told`` before; returns the pids."""
+        """SIGTERM to those who can save (``stop_targets``), but for those ``told`` before; returns the pids."""
         targets = tuple(pid for pid in stop_targets(self.members()) if pid not in told)
         for pid in targets:
             _send(pid, signal.SIGTERM)
