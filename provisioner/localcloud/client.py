@@ -195,8 +195,10 @@ def _start(local_home: Path, hosts: str, boot_s: float) -> LocalCloud:
     log = local_home / LOG_FILE
     module = "cloudtrain.provisioner.localcloud.daemon"
     command = [sys.executable, "-m", module, "--home", str(local_home), "--hosts", hosts, "--boot", str(boot_s)]
-    # A local run must not be able to touch an account: the daemon never sees the user's keys.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    # A local run must not be able to touch an account: the daemon never sees the user's keys. Nor the mark of a host
+    # that this may itself run on: its cloud would end the daemon with it.
+    ours = ("AWS_", "CLOUDTRAIN_LOCAL_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     with log.open("ab") as output:
         begin = output.tell()
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module

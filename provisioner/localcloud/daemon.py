@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import signal
 import sys
 import threading
@@ -130,6 +131,7 @@ def _run(state: LocalState, home: Path) -> None:
     from cloudtrain.provisioner.localcloud import guardian  # noqa: PLC0415 - after the lock
 
     pipe = guardian.spawn(state.id, log=home / LOG_FILE)
+    _forget_hosts(state, home)
     server = Server(state)
     server.start()
     _announce(state, server.port, home)
@@ -146,6 +148,15 @@ def _run(state: LocalState, home: Path) -> None:
         server.machines.close()
         os.close(pipe)
         log.info("down: %s", state.id)
+
+
+def _forget_hosts(state: LocalState, home: Path) -> None:
+    """Remove what the hosts of an earlier cloud left: a killed one leaves whole homes, checkpoints and all."""
+    if (home / "hosts").exists():
+        (home / "hosts").rename(home / f".old-{state.id}")
+    for old in home.glob(".old-*"):
+        remove = threading.Thread(target=shutil.rmtree, args=(old,), kwargs={"ignore_errors": True}, daemon=True)
+        remove.start()
 
 
 def _state(home: Path, options: Options) -> LocalState:

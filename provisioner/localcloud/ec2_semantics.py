@@ -104,6 +104,8 @@ class Semantics:
                 raise EC2ClientError(refused.code, refused.message)
             params["MinCount"] = params["MaxCount"]  # capacity is not simulated: the largest number is possible
             reservation = _launch_errors(original, params).result
+            for instance in reservation.instances[1:]:  # moto gives the profile to the first alone
+                _give_profile(backend, instance, params)
             lives = [self._born(response, instance, region, zone.zone_id) for instance in reservation.instances]
             if token:
                 ids = tuple(life.instance_id for life in lives)
@@ -148,8 +150,10 @@ class Semantics:
     def _born(self, response: Any, instance: Any, region: str, zone_id: str) -> Life:
         params, now = response.params, self.state.clock()
         tags = response._parse_tag_specification()
-        for interface in instance.nics.values():
-            interface.delete_on_termination = True  # EC2's default for one that the launch makes
+        asked = params.get("NetworkInterfaces") or ()
+        kept = {int(i.get("DeviceIndex", 0)) for i in asked if i.get("DeleteOnTermination") is False}
+        for index, interface in instance.nics.items():
+            interface.delete_on_termination = index not in kept  # moto lets it live unless told to
             interface.add_tags(tags.get("network-interface", {}))
         instance.launch_time = moment(now)
         instance.state_reason = None  # EC2 gives none while there is nothing to say
@@ -268,6 +272,12 @@ def _launch_errors(original: Callable[[], Any], params: dict[str, Any]) -> Any:
         profile = params.get("IamInstanceProfile") or {}
         text = f"Value ({profile.get('Name') or profile.get('Arn')}) for parameter iamInstanceProfile.name is invalid."
         raise EC2ClientError("InvalidParameterValue", f"{text} Invalid IAM Instance Profile name") from error
+
+
+def _give_profile(backend: Any, instance: Any, params: dict[str, Any]) -> None:
+    profile = params.get("IamInstanceProfile") or {}
+    if profile:
+        backend.associate_iam_instance_profile(instance.id, profile.get("Name"), profile.get("Arn"))
 
 
 def _kms_keys_known(params: dict[str, Any], region: str) -> bool:

@@ -98,7 +98,8 @@ def test_many_who_start_it_at_once_share_one(local_home: Path) -> None:
 
 def test_a_killed_one_is_not_found_and_leaves_no_process(local_home: Path) -> None:
     cloud = client.ensure_up(local_home)
-    process = trainer(local_home, launch(cloud))
+    instance_id = launch(cloud)
+    process = trainer(local_home, instance_id)
     started = client.process_started(cloud.pid)
     os.kill(cloud.pid, signal.SIGKILL)
     until_dead(cloud.pid, started)
@@ -107,6 +108,10 @@ def test_a_killed_one_is_not_found_and_leaves_no_process(local_home: Path) -> No
     again = client.ensure_up(local_home)
     assert again.id != cloud.id
     assert client.status(again)["machines"] == []
+    deadline = time.monotonic() + 10
+    while [path for path in local_home.iterdir() if path.is_dir()]:  # what its hosts left goes, too
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_stale_file_with_a_reused_process_id_is_not_trusted(local_home: Path) -> None:

@@ -207,9 +207,11 @@ def test_a_dry_run_launches_nothing(cloud: Cloud) -> None:
 
 
 def test_the_largest_number_is_launched(cloud: Cloud) -> None:
-    reply = cloud.ec2.run_instances(**cloud.request(MinCount=1, MaxCount=3))
+    profile = {"Name": "cloudtrain-machine"}
+    reply = cloud.ec2.run_instances(**cloud.request(MinCount=1, MaxCount=3, IamInstanceProfile=profile))
     assert len({i["InstanceId"] for i in reply["Instances"]}) == 3
     assert len({i["SpotInstanceRequestId"] for i in reply["Instances"]}) == 3
+    assert all("IamInstanceProfile" in cloud.describe(i["InstanceId"]) for i in reply["Instances"])
 
 
 def test_all_four_resources_carry_the_tags_of_the_call(cloud: Cloud) -> None:
