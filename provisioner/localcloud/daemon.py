@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import importlib.metadata
 import json
 import logging
@@ -60,6 +61,7 @@ class Server:
         self._loader.start()
 
     def _load(self) -> None:
+        gc.disable()  # moto brings tables that stay: looking through them again and again is a third of the time
         try:
             from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - the slow part
                 DomainDispatcherApplication,
@@ -77,6 +79,8 @@ class Server:
         except Exception:
             log.exception("moto could not be loaded")
             self.state.stop.set()
+        finally:
+            gc.enable()
 
     def close(self) -> None:
         """End every host, stop serving, and put moto back."""
