@@ -109,7 +109,7 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
     if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
         attempt = replace(attempt, running_at=now)
     if machine is None or machine.state in (MachineState.SHUTTING_DOWN, MachineState.TERMINATED):
-        return _machine_went(attempt, machine, report, now, limits)
+        return _machine_went(attempt, machine, report, now, leaving, limits)
     if machine.state in (MachineState.STOPPING, MachineState.STOPPED):
         return end(attempt, EndReason.MACHINE_LOST, f"the machine is {machine.state}", now)
     if attempt.phase is Phase.BOOTING:
@@ -242,7 +242,12 @@ def _ending(attempt: Attempt, machine: Machine | None, now: float, limits: Limit
 
 
 def _machine_went(
-    attempt: Attempt, machine: Machine | None, report: AgentStatus | None, now: float, limits: Limits
+    attempt: Attempt,
+    machine: Machine | None,
+    report: AgentStatus | None,
+    now: float,
+    leaving: EndReason | None,
+    limits: Limits,
 ) -> Step:
     """The machine is absent, shutting down or terminated, and not because we asked."""
     if machine is None:
@@ -259,11 +264,13 @@ def _machine_went(
     if report is not None and report.phase == "failed":
         reason = {"machine": EndReason.MACHINE_UNFIT, "max_run": EndReason.MAX_RUN}.get(report.failure or "")
         return Step(ended(attempt, reason or EndReason.JOB_FAILED, report.error, now))
-    words = machine.state_reason or "no reason given"
+    if leaving is not None and attempt.stop_asked_at is not None:
+        return Step(ended(attempt, leaving, None, now))  # it stopped as it was asked, and powered off
+    words = machine.state_message or machine.state_reason or "no reason given"
     if machine.taken_by_cloud:
         gone = replace(attempt, ended_by_cloud=True)
         return Step(ended(gone, EndReason.INTERRUPTED, words, now))
-    return Step(ended(attempt, EndReason.MACHINE_LOST, f"{words}: {machine.state_message or ''}".strip(": "), now))
+    return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
 
 
 def _noticed(machine: Machine, report: AgentStatus | None) -> bool:

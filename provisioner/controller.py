@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import os
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.controller_process import handed_lock, pid_path, try_lock
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.journal import DrivenElsewhere
@@ -68,42 +66,20 @@ class Controller:
             self._clock.sleep(TROUBLE_PAUSE_S)
 
 
-def try_lock(path: Path) -> int | None:
-    """Hold a lock file for this process's life; returns its descriptor, or None where another holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
 def main() -> None:
-    """The detached process: take the lock, drive, let go, and look once more before leaving."""
+    """The process: hold the lock, drive, let go, and look once more before leaving."""
     home = Home.from_env()
     clock = SystemClock()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     store = SqliteStore(home.db)
-    for _ in range(20):
-        lock = try_lock(lock_path(home))
-        if lock is None:
-            clock.sleep(0.05)  # a looker holds it for microseconds; another controller for longer
-            continue
-        pid = home.root / "controller.pid"
-        pid.write_text(str(os.getpid()))
+    lock = handed_lock() or try_lock(home)
+    while lock is not None:
+        pid_path(home).write_text(str(os.getpid()))
         Controller(home, store, clock).run()
-        with contextlib.suppress(FileNotFoundError):
-            pid.unlink()
         os.close(lock)
-        # A job added between our last look and the release found the lock held: it is ours, or its launcher's.
-        if not any(s.record.driver == home.id for s in store.list(live_only=True)):
-            return
-
-
-def lock_path(home: Home) -> Path:
-    """The file whose lock says that a controller lives."""
-    return home.root / "controller.lock"
+        # A job stored between our last look and the release met a held lock, so nobody else was started for it.
+        waiting = any(stored.record.driver == home.id for stored in store.list(live_only=True))
+        lock = try_lock(home) if waiting else None
 
 
 if __name__ == "__main__":

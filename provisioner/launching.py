@@ -55,7 +55,9 @@ def refuse_if_live(name: str, home: Home) -> None:
 def snapshot(prepared: Prepared, *, home: Home) -> Snapshot:
     """Fix what every attempt will run. Editing the workdir afterwards changes nothing. Raises UsageError."""
     workdir = Path(prepared.spec.workdir) if prepared.spec.workdir else None
-    return take(workdir, home.job_dir(prepared.job_id))
+    brought_home = [Path(stored.record.results) for stored in SqliteStore(home.db).list()]
+    ours = [home.root, home.local_home, prepared.results, *brought_home]
+    return take(workdir, home.job_dir(prepared.job_id), leave_out=ours)
 
 
 def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:

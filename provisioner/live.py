@@ -7,6 +7,9 @@ from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import Attempt, JobRecord, Observed
 from cloudtrain.trainer.contract import AgentStatus
 
+PACE_STEPS = 10  # fewer say nothing of the pace: the first seconds are imports and warm-up
+PACE_S = 5.0
+
 
 def view(
     record: JobRecord, seen: Observed, now: float, *, first_step_at: float | None, trouble: str | None
@@ -55,6 +58,6 @@ def left_s(report: AgentStatus) -> float | None:
     """Seconds of training left at this attempt's own pace; None while there is no pace yet."""
     progress = report.progress
     done = progress.step - (report.resumed_step or 0)
-    if not progress.total_steps or done <= 0 or report.run_seconds <= 0:
+    if not progress.total_steps or done < PACE_STEPS or report.run_seconds < PACE_S:
         return None
     return (progress.total_steps - progress.step) * report.run_seconds / done

@@ -198,6 +198,17 @@ def test_cancel_before_the_machine_works_leaves_nothing(bench: Bench, world: Wor
     nothing_left(world)
 
 
+def test_a_machine_that_powers_itself_off_after_our_stop_is_cancelled_not_lost(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
+    bench.store.want(bench.record.job_id, "cancel")
+    bench.run(until=lambda: bench.store.get(bench.record.job_id).record.attempts[0].stop_asked_at is not None)
+    (machine,) = world.cloud.live()
+    world.cloud.kill(machine.instance_id, "Client.InstanceInitiatedShutdown")
+    record = bench.run()
+    assert record.attempts[0].end_reason is EndReason.CANCELLED
+    assert record.failures == 0
+
+
 def test_ssh_silence_alone_never_kills_a_running_job(bench: Bench, world: World) -> None:
     bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
     world.cut = True
