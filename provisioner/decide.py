@@ -75,6 +75,19 @@ def _wanted(record: JobRecord, seen: Observed) -> tuple[JobRecord, list[str]]:
     return record, []
 
 
+def refused(record: JobRecord, detail: str, now: float) -> JobRecord:
+    """A job that could not even be recorded: over, with nothing spent and nothing left."""
+    return replace(
+        record,
+        outcome=EndReason.REFUSED,
+        detail=detail,
+        collected=True,
+        swept=True,
+        finished_at=now,
+        status=JobStatus.FAILED,
+    )
+
+
 def _lost(record: JobRecord, now: float) -> Decision:
     detail = "lost with its cloud: the embedded cloud died, its machines and objects are gone; launch it again"
     over = tuple(

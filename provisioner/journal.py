@@ -35,6 +35,11 @@ class Journal:
         self._version = stored.version
         self._etag = stored.etag
 
+    @property
+    def kept(self) -> bool:
+        """Whether the bucket has ever had a copy."""
+        return self._etag is not None
+
     def open(self) -> JobRecord:
         """Meet the bucket's copy: write the first one, or take up a newer one of our own. Raises DrivenElsewhere."""
         if self.record.status.final:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cloudtrain.provisioner.decide import Decision, absorb, decide
+from cloudtrain.provisioner.attempts import Effect, Terminate
+from cloudtrain.provisioner.decide import Decision, absorb, decide, refused
 from cloudtrain.provisioner.effects import Effects
-from cloudtrain.provisioner.errors import CloudGone, CloudUnreachable, Conflict
+from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
 from cloudtrain.provisioner.journal import Journal, material
 from cloudtrain.provisioner.live import view
 from cloudtrain.provisioner.model import Observed, Phase
@@ -47,25 +47,36 @@ class JobLoop:
 
     def run(self) -> None:
         """Until the job is final. Raises DrivenElsewhere when another home has taken it over."""
+        troubles = 0
         self.open()
         while not self._journal.record.status.final:
             try:
                 pause = 0.0 if self.pass_once() else self._pause_s()
+                troubles = 0
             except Conflict as error:  # somebody else wrote: what they wrote stands, and the next pass starts from it
                 log.warning("%s: %s", self._journal.record.job_id, error)
                 self._journal.reload()
                 self.open()
                 pause = TROUBLE_PAUSE_S
-            except CloudUnreachable as error:
-                log.warning("%s: %s", self._journal.record.job_id, error)
-                pause = TROUBLE_PAUSE_S
+            except (CloudUnreachable, AccessError) as error:
+                self._tell(error, first=troubles == 0)
+                pause = TROUBLE_PAUSE_S * 2 ** min(troubles, 4)
+                troubles += 1
             if pause:
                 self._clock.sleep(pause)
 
     def open(self) -> None:
-        """Meet the bucket's copy of the record."""
-        with contextlib.suppress(CloudGone):  # the first pass finds out, and says so
+        """Meet the bucket's copy of the record. Where the bucket refuses the first one, the job fails, unspent."""
+        try:
             self._journal.open()
+        except CloudGone:
+            return  # the first pass finds out, and says so
+        except AccessError as error:
+            if self._journal.kept:
+                raise
+            now = self._clock.now()
+            self._journal.save_locally(refused(self._journal.record, str(error), now))
+            self._store.add_event(self._journal.record.job_id, now, str(error))
 
     def pass_once(self) -> bool:
         """Observe, decide, save, act. Returns whether something other than progress changed."""
@@ -76,15 +87,33 @@ class JobLoop:
         except CloudGone:
             seen = Observed(machines=None, wanted=wanted, cloud_gone=True)
         decision = decide(record, seen, self._clock.now())
-        self._keep(decision, seen)
-        for effect in decision.effects:
+        try:
+            self._keep(decision, seen)
+        except (CloudUnreachable, AccessError):
+            # Without its record nothing new may begin. What is to end ends all the same: it is asked again until seen.
+            self._act(tuple(effect for effect in decision.effects if isinstance(effect, Terminate)), seen)
+            raise
+        self._act(decision.effects, seen)
+        return material(self._journal.record) != material(record)
+
+    def _act(self, effects: tuple[Effect, ...], seen: Observed) -> None:
+        for effect in effects:
             try:
                 outcome = self._parts.effects.perform(self._journal.record, effect)
             except CloudGone:
-                break
+                return
             if outcome is not None:
                 self._keep(absorb(self._journal.record, outcome, self._clock.now()), seen)
-        return material(self._journal.record) != material(record)
+
+    def _tell(self, error: CloudtrainError, *, first: bool) -> None:
+        """Once in the history, always in the live view."""
+        record, now = self._journal.record, self._clock.now()
+        log.warning("%s: %s", record.job_id, error)
+        if first:
+            self._store.add_event(record.job_id, now, f"trouble: {error}")
+        seen = Observed(machines=None)
+        document = view(record, seen, now, first_step_at=self._first_step_at, trouble=str(error))
+        self._store.set_live(record.job_id, json.dumps(document))
 
     def _keep(self, decision: Decision, seen: Observed) -> None:
         now = self._clock.now()

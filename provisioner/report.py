@@ -127,6 +127,7 @@ def exit_code(record: JobRecord) -> int:
     codes = {
         EndReason.NO_CAPACITY: errors.EXIT_NO_CAPACITY,
         EndReason.MAX_RUN: errors.EXIT_LIMIT,
+        EndReason.REFUSED: errors.EXIT_ACCESS,
         EndReason.CLOUD_LOST: errors.EXIT_ERROR,
     }
     return codes.get(record.outcome, errors.EXIT_JOB_FAILED) if record.outcome else errors.EXIT_JOB_FAILED

@@ -12,7 +12,7 @@ from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.attempt_files import AttemptFiles
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.effects import Effects
-from cloudtrain.provisioner.errors import CloudUnreachable, PoolUnavailable, QuotaExceeded
+from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, PoolUnavailable, QuotaExceeded
 from cloudtrain.provisioner.journal import Journal
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.loop import JobLoop, Parts
@@ -241,6 +241,40 @@ def test_the_embedded_cloud_dying_marks_the_job_lost_at_once(bench: Bench, world
     record = bench.run(passes=3)
     assert (record.status, record.outcome) == (JobStatus.FAILED, EndReason.CLOUD_LOST)
     assert "lost with its cloud" in bench.events()
+
+
+def test_a_bucket_that_refuses_the_first_record_fails_the_job_before_anything_is_spent(
+    bench: Bench, world: World
+) -> None:
+    world.objects.faults.add("put", AccessError("no such bucket"), times=99)
+    loop = bench.loop()
+    loop.run()
+    record = bench.store.get(bench.record.job_id).record
+    assert (record.status, record.outcome, record.detail) == (JobStatus.FAILED, EndReason.REFUSED, "no such bucket")
+    assert world.cloud.count("launch") == 0
+
+
+def test_trouble_with_the_bucket_is_told_once_and_asked_less_often(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
+    bench.store.want(bench.record.job_id, "cancel")
+    world.objects.faults.add("put", CloudUnreachable("no network"), times=6)
+    bench.loop().run()
+    assert bench.store.get(bench.record.job_id).record.status is JobStatus.CANCELLED
+    assert bench.events().count("trouble: no network") == 1
+    assert max(world.clock.slept) >= 16
+    nothing_left(world)
+
+
+def test_a_machine_that_must_end_ends_even_while_the_bucket_is_down(tmp_path: Path) -> None:
+    world = World(boot_s=10_000)
+    bench = Bench(tmp_path, world)
+    bench.run(until=lambda: bool(world.cloud.live()))
+    world.objects.faults.add("put", CloudUnreachable("no network"), times=10_000)
+    world.clock.advance(1_000)
+    with pytest.raises(CloudUnreachable):
+        bench.loop().pass_once()
+    world.clock.advance(world.cloud.shutdown_s)
+    assert world.cloud.live() == []
 
 
 class Crash(BaseException):
