@@ -20,6 +20,10 @@ from cloudtrain.provisioner.snapshot import Snapshot, take
 
 LOCAL_ACCOUNT = "123456789012"  # moto's
 LOCAL_OWNER = "local"
+NO_AWS_YET = (
+    "launch on AWS is not supported yet: a real AWS run needs `cloudtrain setup`, which does not exist yet; "
+    "--cloud local runs the job on this computer"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,7 @@ def snapshot(prepared: Prepared, *, home: Home) -> Snapshot:
 def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:
     """Store the job and see that a controller drives it; returns the job's id. From here on it goes on by itself."""
     if prepared.cloud != "local":
-        raise UsageError(
-            "a real AWS run is not supported yet (it needs `cloudtrain setup`); use --cloud local or --dry-run"
-        )
+        raise UsageError(NO_AWS_YET)
     local = ensure_up(home.local_home)
     region = "us-east-1"
     record = JobRecord(

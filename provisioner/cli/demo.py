@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from cloudtrain.provisioner.cli.words import SIMULATED
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.localcloud import client
 
@@ -101,7 +102,7 @@ def _checked(story: _Story) -> list[str]:
         f"{report['lost_steps']} of {report['steps']} steps lost": report["lost_steps"] == 0,
         f"moved from {pools[0]} to {pools[-1]}": pools[0] != pools[-1],
         f"test accuracy {accuracy:.1%}": accuracy >= WANTED_ACCURACY,
-        f"bill ${report['usd']:.4f} (local, simulated prices)": report["usd"] > 0,
+        f"bill ${report['usd']:.4f} ({SIMULATED})": report["usd"] > 0,
         f"{len(machines)} machines left running": not machines,
     }
     for promise, holds in promises.items():

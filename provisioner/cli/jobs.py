@@ -47,11 +47,17 @@ def live_view(store: Store, job_id: str) -> dict[str, Any]:
 
 
 def see_driven(home: Home, records: list[JobRecord]) -> bool:
-    """Bring the controller back where a live job of this home needs it; says so, and returns whether it did."""
+    """Bring the controller back where a live job of this home needs it; says so, and returns whether it did.
+
+    Jobs that died with their cloud are marked so first, and said: read again what was read before.
+    """
     if not any(record.driver == home.id and not record.status.final for record in records):
         return False
-    for line in losses.settle(home, open_store(home), SystemClock().now()):
+    store = open_store(home)
+    for line in losses.settle(home, store, SystemClock().now()):
         say(line)
+    if not any(stored.record.driver == home.id for stored in store.list(live_only=True)):
+        return False
     restarted = controller_process.ensure(home)
     if restarted:
         say("the controller was not running; it is started again and carries on")

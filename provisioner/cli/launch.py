@@ -36,7 +36,7 @@ class _Options:
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop: nothing is started.")
 @click.option("--detach", is_flag=True, help="Return once the job is under way.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How results are printed.")
-@click.option("--into", metavar="DIR", type=click.Path(path_type=Path), help="Results folder [default: results/JOB].")
+@click.option("--into", metavar="DIR", type=click.Path(path_type=Path), help="Results folder.  [default: results/JOB]")
 def command(job_file: Path, cloud: str, yes: bool, dry_run: bool, detach: bool, output: str, into: Path | None) -> int:
     """Train: choose machines, run the job, bring the results home.
 
@@ -95,10 +95,7 @@ def _check(job_file: Path, cloud: str, options: _Options) -> None:
     if cloud == "local":
         launching.require_local_extra()
     elif not options.dry_run:
-        raise UsageError(
-            "launch on AWS is not supported yet: a real AWS run needs `cloudtrain setup`, which does not exist yet; "
-            "--dry-run shows the plan, --cloud local runs the job on this computer"
-        )
+        raise UsageError(f"{launching.NO_AWS_YET}, --dry-run shows the plan")
     if not (options.yes or options.dry_run or sys.stdin.isatty()):
         raise UsageError("launch asks before it starts, and there is no terminal to ask on; add --yes")
 
@@ -114,7 +111,7 @@ def _show_plan(prepared: launching.Prepared, shot: Snapshot, options: _Options) 
     if cloud == "local":
         say("the job's `run` is an ordinary process on this computer, with your rights")
     if options.dry_run:
-        say("nothing was started; without --dry-run it is")
+        say("nothing was started; " + ("without --dry-run it is" if cloud == "local" else launching.NO_AWS_YET))
 
 
 def _detached(job_id: str, options: _Options) -> int:
@@ -166,8 +163,8 @@ def _show_end(record: JobRecord, options: _Options) -> None:
     if options.json:
         click.echo(tables.one_object(report.final(record, now)))
     else:
-        if record.collected:
-            click.echo(f"results: {record.results}")
+        if record.collected and (where := tables.results(record)):
+            click.echo(where)
         click.echo(tables.bill(record, now))
     if record.status is JobStatus.SUCCEEDED:
         say(f"next: `cloudtrain show {job_id}` tells how it went, attempt by attempt")

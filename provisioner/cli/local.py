@@ -9,13 +9,12 @@ from typing import Any
 import click
 
 from cloudtrain.provisioner.cli.demo import demo
-from cloudtrain.provisioner.cli.words import counted, duration, printable, say
+from cloudtrain.provisioner.cli.words import SIMULATED, counted, duration, printable, say
 from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import LocalCloud
 
-NOTE = "local, simulated prices"
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -104,7 +103,7 @@ def status() -> None:
 
 
 def _up_line(cloud: LocalCloud) -> str:
-    return f"the local cloud is up on port {cloud.port} (pid {cloud.pid}, {cloud.hosts} hosts; {NOTE})"
+    return f"the local cloud is up on port {cloud.port} (pid {cloud.pid}, {cloud.hosts} hosts; {SIMULATED})"
 
 
 def _machine_line(machine: dict[str, Any]) -> str:
@@ -165,7 +164,7 @@ def interrupt(job: str, at_step: int | None, notice: float | None, rebalance: bo
     warned = f", {duration(notice_s)} before the machine goes" if notice_s else ""
     when = "now" if at_step is None else f"at step {at_step}"
     wait = "" if known else "; no machine of it runs now: waiting for one"
-    click.echo(f"{printable(job)}: {what} {when}{warned} ({NOTE}){wait}")
+    click.echo(f"{printable(job)}: {what} {when}{warned} ({SIMULATED}){wait}")
     say(f"next: `cloudtrain show {printable(job)}`")
 
 
@@ -191,7 +190,7 @@ def fault() -> None:
 
     \b
     Example:
-      cloudtrain local fault add RunInstances InsufficientInstanceCapacity --match zone_id=use1-az4
+      cloudtrain local fault add RunInstances InsufficientInstanceCapacity
     """
 
 
@@ -224,7 +223,8 @@ def add(
 
     \b
     Example:
-      cloudtrain local fault add RunInstances InsufficientInstanceCapacity --match zone_id=use1-az4 --times 3
+      cloudtrain local fault add RunInstances InsufficientInstanceCapacity \\
+        --match zone_id=use1-az4 --times 3
     """
     match = dict(_pair(text) for text in matches)
     options = {

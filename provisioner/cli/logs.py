@@ -76,6 +76,7 @@ def command(job: str, follow: bool) -> None:
     store = jobs.open_store(home)
     record = jobs.find(store, job).record
     jobs.see_driven(home, [record])
+    record = store.get(record.job_id).record
     tail = Tail(home.root / "jobs" / record.job_id, sys.stdout.buffer, say)
     copied = tail.copy(record)
     if follow:

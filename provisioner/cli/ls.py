@@ -33,9 +33,8 @@ def command(output: str) -> None:
     """
     home = Home.from_env()
     store = jobs.open_store(home)
-    records = [stored.record for stored in store.list()]
-    jobs.see_driven(home, records)
-    live_before = {record.job_id for record in records if not record.status.final}
+    live = [stored.record for stored in store.list(live_only=True)]
+    jobs.see_driven(home, live)
     records = [stored.record for stored in reversed(store.list())]
     now = SystemClock().now()
     rows = [
@@ -54,7 +53,7 @@ def command(output: str) -> None:
         click.echo(tables.jobs(shown, wide=output == "wide"))
         if len(rows) > len(shown):
             say(f"{len(rows) - len(shown)} older ones are not shown; `cloudtrain ls -o wide` shows all")
-    _notes(records[:TABLE_ROWS], said=live_before)
+    _notes(records[:TABLE_ROWS], said={record.job_id for record in live})
 
 
 def _csv(rows: list[dict[str, object]]) -> str:

@@ -31,6 +31,7 @@ def command(job: str, output: str) -> None:
     store = jobs.open_store(home)
     record = jobs.find(store, job).record
     jobs.see_driven(home, [record])
+    record = store.get(record.job_id).record
     live = jobs.live_view(store, record.job_id)
     now = SystemClock().now()
     if output == "json":
@@ -45,7 +46,8 @@ def command(job: str, output: str) -> None:
         click.echo(f"machine: {live.get('machine_id') or '-'} in {record.attempts[-1].pool}")
     for check in live.get("checks") or ():
         click.echo(f"check: {printable(check)}")
-    click.echo(f"results: {record.results}" + ("" if record.collected else " (not there yet)"))
+    if where := tables.results(record):
+        click.echo(where)
     click.echo()
     click.echo(tables.bill(record, now))
     click.echo()

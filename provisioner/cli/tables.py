@@ -10,14 +10,13 @@ from typing import Any
 from tabulate import tabulate
 
 from cloudtrain.provisioner import ledger
-from cloudtrain.provisioner.cli.words import counted, dollars, duration, printable, size
-from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, duration, printable, size
+from cloudtrain.provisioner.model import EndReason, JobRecord
 from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.snapshot import Snapshot
 
 PLAN_ROWS = 5
 OMITTED_SHOWN = 4
-SIMULATED = "local, simulated prices"
 
 
 def one_object(value: Mapping[str, Any]) -> str:
@@ -122,6 +121,13 @@ def bill(record: JobRecord, now: float) -> str:
     if record.metrics:
         lines.append(", ".join(f"{name} {value:.4g}" for name, value in record.metrics))
     return "\n".join(lines)
+
+
+def results(record: JobRecord) -> str | None:
+    """Where the results are or will be; None where none will come."""
+    if record.outcome in (EndReason.CLOUD_LOST, EndReason.REFUSED):
+        return None
+    return f"results: {record.results}" + ("" if record.collected else " (not there yet)")
 
 
 def moment(record: JobRecord, live: Mapping[str, Any]) -> str:

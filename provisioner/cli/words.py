@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 import click
 
+SIMULATED = "local, simulated prices"  # beside whatever the embedded cloud says of money
+
 
 def say(text: str = "") -> None:
     """One line on stderr: progress, warnings, what to do next. Results go to stdout."""

@@ -81,3 +81,15 @@ def test_an_id_a_live_name_or_the_beginning_of_one_id(world: World) -> None:
     world.add(job(job_id="digits-zz9999"))
     assert "digits-zz9999" in world.run("show", "digits")[1]  # the live one of that name
     assert world.run("show", "")[0] == 3
+
+
+@pytest.mark.parametrize(("command", "words"), [("show", "FAILED"), ("logs", "FAILED: lost with its cloud")])
+def test_a_job_just_lost_with_its_cloud_is_shown_as_it_is_now(world: World, command: str, words: str) -> None:
+    record = world.add(replace(job(), cloud="local", cloud_id="dead", status=JobStatus.RUNNING))
+    world.clouds_live = world.controller_lives = False
+    code, out, err = world.run(command, record.job_id)
+    assert code == 0
+    assert words in out + err
+    assert "RUNNING" not in out + err
+    assert "results:" not in out  # none will come
+    assert world.started_controllers == 0  # nothing is left to drive
