@@ -57,6 +57,11 @@ def test_parts_first_then_the_manifest_then_latest(objects: MemoryObjects, local
     assert not sender.publish_newest(), "once is enough"
 
 
+def test_a_job_that_removes_its_checkpoint_folder_has_none(objects: MemoryObjects, local: Path) -> None:
+    local.rmdir()
+    assert not publisher(objects, local).publish_newest(settle_s=0.0), "or its end would be tried again for ever"
+
+
 def test_it_survives_an_outage_at_every_call(objects: MemoryObjects, local: Path) -> None:
     save(local, 10)
     for number in range(1, 20):

@@ -111,14 +111,14 @@ class Publisher:
     def _waiting(self) -> list[Path]:
         """Local checkpoints above the published step, newest first."""
         found = []
-        for path in self._directory.iterdir():
-            step = parse_checkpoint_name(path.name)
-            if step is not None and step > (-1 if self.durable_step is None else self.durable_step):
-                found.append((step, path))
         try:
+            for path in self._directory.iterdir():
+                step = parse_checkpoint_name(path.name)
+                if step is not None and step > (-1 if self.durable_step is None else self.durable_step):
+                    found.append((step, path))
             return [p for _, p in sorted(found, reverse=True) if p.is_dir() and _identity(p) not in self._refused]
         except FileNotFoundError:
-            return []  # one went meanwhile: look again next time
+            return []  # one went meanwhile, or the folder: it is the job's to remove; look again next time
 
     def _publish(self, path: Path) -> int:
         step = parse_checkpoint_name(path.name)
