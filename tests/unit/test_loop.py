@@ -277,6 +277,9 @@ def test_a_machine_that_must_end_ends_even_while_the_bucket_is_down(tmp_path: Pa
     assert world.cloud.live() == []
 
 
+CHANGES = ("prepare", "launch", "terminate", "sweep", "put", "delete")
+
+
 class Crash(BaseException):
     """The controller's process dies here."""
 
@@ -290,6 +293,8 @@ def _story(tmp_path: Path, crash_at: int | None, *, notice_s: float | None) -> t
 
     def hook(call: str, when: str) -> None:
         nonlocal moments
+        if call not in CHANGES:  # dying around a mere look leaves the same world as dying around the last change
+            return
         moments += 1
         if moments == crash_at:
             raise Crash(f"{when} {call}")
@@ -318,7 +323,7 @@ def test_a_crash_at_any_point_leaves_one_machine_at_most_and_the_job_done(
     tmp_path: Path, notice_s: float | None
 ) -> None:
     *_, total = _story(tmp_path / "whole", None, notice_s=notice_s)
-    assert total > 60
+    assert total > 40
     for crash_at in range(1, total + 1):
         world, _bench, record, _ = _story(tmp_path / str(crash_at), crash_at, notice_s=notice_s)
         where = f"crash at {crash_at}"
