@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path, PurePosixPath
 
 from cloudtrain.provisioner.errors import CloudtrainError, NotFound
@@ -13,22 +14,33 @@ from cloudtrain.provisioner.ports import ObjectStore
 from cloudtrain.trainer.contract import Keys
 
 
+class CollectError(CloudtrainError):
+    """Something is not home, and the person may be able to help it."""
+
+
 def collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
     """Download outputs to ``record.results`` and complete our copies of the logs; returns the number of files.
 
-    Idempotent: a file that is there with the right digest is left alone. Raises CloudUnreachable, CloudtrainError.
+    Idempotent: a file that is there with the right digest is left alone. Raises CloudUnreachable, CollectError.
     """
+    try:
+        return _collect(record, objects, job_dir)
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise CollectError(
+            f"results can't be written to {error.filename or record.results} ({words}); make room for them there"
+        ) from error
+
+
+def _collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
     keys = Keys(record.prefix)
     results = Path(record.results)
     for attempt in record.attempts:
         path = log_path(job_dir, attempt.generation)
-        whole = objects.get(keys.log(attempt.generation))
-        if whole is not None and (not path.exists() or len(whole[0]) >= path.stat().st_size):
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(whole[0])
+        _complete_log(objects, keys.log(attempt.generation), path)
         if path.exists():
             (results / "logs").mkdir(parents=True, exist_ok=True)
-            (results / "logs" / path.name).write_bytes(path.read_bytes())
+            shutil.copyfile(path, results / "logs" / path.name)
     manifest = objects.get(f"{keys.outputs()}.json")
     if manifest is None:
         return 0
@@ -38,12 +50,24 @@ def collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
     return len(files)
 
 
+def _complete_log(objects: ObjectStore, key: str, path: Path) -> None:
+    """Replace our copy by the bucket's where that is longer: a machine's last lines often reach only the bucket."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = path.with_name(f".{path.name}.whole")
+    try:
+        objects.download(key, whole)
+    except NotFound:
+        return
+    if path.exists() and path.stat().st_size > whole.stat().st_size:
+        whole.unlink()
+    else:
+        whole.replace(path)
+
+
 def _bring(objects: ObjectStore, prefix: str, entry: dict[str, str | int], results: Path) -> None:
     relative = PurePosixPath(str(entry["path"]))
     if relative.is_absolute() or ".." in relative.parts:
-        raise CloudtrainError(
-            f"an output named {str(relative)!r} would land outside {results}; it was not brought home"
-        )
+        raise CollectError(f"an output named {str(relative)!r} would land outside {results}; it was not brought home")
     path = results / relative
     if path.is_file() and _sha256(path) == entry["sha256"]:
         return
@@ -51,10 +75,10 @@ def _bring(objects: ObjectStore, prefix: str, entry: dict[str, str | int], resul
     try:
         objects.download(f"{prefix}/{relative}", path)
     except NotFound as error:
-        raise CloudtrainError(f"the output {relative} is missing from the bucket; see `cloudtrain show`") from error
+        raise CollectError(f"the output {relative} is missing from the bucket; see `cloudtrain show`") from error
     if _sha256(path) != entry["sha256"]:
         path.unlink()
-        raise CloudtrainError(f"the output {relative} arrived damaged (SHA-256 differs); it will be fetched again")
+        raise CollectError(f"the output {relative} arrived damaged (SHA-256 differs); it will be fetched again")
 
 
 def _sha256(path: Path) -> str:

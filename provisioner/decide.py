@@ -223,7 +223,8 @@ def _close(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, li
         return record, [], []
     lines = []
     if overdue and not (record.collected and record.swept):
-        left = "results are still in the bucket" if not record.collected else "some of its resources are still there"
+        kept = f"results are still in the bucket: {record.collect_trouble or 'it did not answer'}"
+        left = kept if not record.collected else "some of its resources are still there"
         lines.append(f"gave up after {limits.closing_s / 60:.0f} min: {left}")
     return replace(record, finished_at=now), [], lines
 
@@ -309,19 +310,29 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
+class NotCollected:
+    """Something could not be brought home yet, and why."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """What the sweep could not delete yet."""
 
     left: tuple[str, ...]
 
 
-Outcome = Resolved | Launched | LaunchRefused | Shipped | ShipRefused | Repriced | Collected | Swept
+Outcome = Resolved | Launched | LaunchRefused | Shipped | ShipRefused | Repriced | Collected | NotCollected | Swept
 
 
 def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEFAULT) -> Decision:
     """The record once an effect's outcome is known. Holds no effects."""
     if isinstance(outcome, Collected):
-        return Decision(replace(record, collected=True))
+        return Decision(replace(record, collected=True, collect_trouble=None))
+    if isinstance(outcome, NotCollected):
+        news = () if record.collect_trouble == outcome.detail else (f"{outcome.detail}; it is tried again",)
+        return Decision(replace(record, collect_trouble=outcome.detail), (), news)
     if isinstance(outcome, Swept):
         return Decision(replace(record, swept=not outcome.left))
     old = next(a for a in record.attempts if a.generation == outcome.generation)

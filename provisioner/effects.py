@@ -9,11 +9,12 @@ from cloudtrain.provisioner import attempts as at
 from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.attempt_files import AttemptFiles
-from cloudtrain.provisioner.collect import collect
+from cloudtrain.provisioner.collect import CollectError, collect
 from cloudtrain.provisioner.decide import (
     Collected,
     Launched,
     LaunchRefused,
+    NotCollected,
     Outcome,
     Repriced,
     Resolved,
@@ -76,12 +77,18 @@ class Effects:
             case at.Terminate(region=region, instance_id=instance_id):
                 self._cloud.terminate(region, [instance_id])
             case at.Collect():
-                collect(record, self._objects, self._job_dir)
-                return Collected()
+                return self._collect(record)
             case at.Sweep():
                 regions = {a.pool.region for a in record.attempts}
                 return Swept(self._cloud.sweep(record.job_id, sorted(regions)) if regions else ())
         return None
+
+    def _collect(self, record: JobRecord) -> Outcome:
+        try:
+            collect(record, self._objects, self._job_dir)
+        except CollectError as error:
+            return NotCollected(str(error))
+        return Collected()
 
     def _ask_for_machine(self, record: JobRecord, effect: at.Resolve | at.Launch) -> Outcome:
         attempt = _attempt(record, effect.generation)

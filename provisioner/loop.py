@@ -21,7 +21,7 @@ log = logging.getLogger("cloudtrain.loop")
 
 QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
 TROUBLE_PAUSE_S = 2.0
-PAUSE_S = {"aws": (3.0, 5.0), "local": (0.05, 0.25)}  # between passes: while a machine comes up, and while it works
+PAUSE_S = {"aws": (3.0, 5.0), "local": (0.05, 0.5)}  # between passes: while a machine comes up, and while it works
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +135,7 @@ class JobLoop:
     def _pause_s(self) -> float:
         record = self._journal.record
         working = any(a.phase is Phase.WORKING for a in record.attempts)
-        return PAUSE_S[record.cloud][working]
+        if record.collect_trouble is not None and not record.collected:
+            return TROUBLE_PAUSE_S
+        waiting_for_step = record.cloud == "local" and self._first_step_at is None
+        return PAUSE_S[record.cloud][working and not waiting_for_step]

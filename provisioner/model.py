@@ -17,6 +17,8 @@ TAG_JOB = "cloudtrain:job"
 TAG_GENERATION = "cloudtrain:generation"
 TAG_TOKEN = "cloudtrain:token"  # noqa: S105 - the name of a tag
 
+TAG_LOCAL_SSH = "cloudtrain:local-ssh"  # "127.0.0.1:PORT", where a machine of the embedded cloud is reached
+
 
 class JobStatus(StrEnum):
     """What ``ls`` shows."""
@@ -192,6 +194,7 @@ class JobRecord:
     outcome: EndReason | None = None  # set once the job needs no further attempt
     detail: str | None = None  # one line for the person
     collected: bool = False  # results and logs are home
+    collect_trouble: str | None = None  # why they are not, in one line
     swept: bool = False  # group, keys: nothing of the job is left in the cloud
     finished_at: float | None = None
     total_steps: int | None = None

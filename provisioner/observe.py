@@ -17,6 +17,9 @@ STATUS_PATH = "cloudtrain/run/status.json"
 LOG_PATH = "cloudtrain/run/job.log"
 STATUS_LIMIT = 64 * 1024
 LOG_CHUNK = 1024 * 1024
+LOG_CHUNKS = (
+    4  # in one pass: a run that prints faster must not keep us from seeing its machine; collect fetches the rest
+)
 READ_TIMEOUT_S = 10.0
 
 
@@ -93,9 +96,10 @@ class Observer:
         path = log_path(self._job_dir, attempt.generation)
         path.parent.mkdir(exist_ok=True)
         with path.open("ab") as file:
-            while chunk := self._remote.read(
-                target, LOG_PATH, offset=file.tell(), limit=LOG_CHUNK, timeout_s=READ_TIMEOUT_S
-            ):
+            for _ in range(LOG_CHUNKS):
+                chunk = self._remote.read(
+                    target, LOG_PATH, offset=file.tell(), limit=LOG_CHUNK, timeout_s=READ_TIMEOUT_S
+                )
                 file.write(chunk)
                 file.flush()
                 if len(chunk) < LOG_CHUNK:

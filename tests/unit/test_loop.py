@@ -346,3 +346,15 @@ def test_records_survive_their_own_codec(bench: Bench, world: World) -> None:
     record = bench.run()
     assert decode(encode(record)) == record
     assert decode(world.objects.objects[Keys(record.prefix).record]).status is JobStatus.SUCCEEDED
+
+
+def test_results_that_can_not_come_home_are_told_once_and_tried_again(bench: Bench, world: World) -> None:
+    blocked = Path(bench.record.results)
+    blocked.write_text("in the way")
+    bench.run(until=lambda: "make room" in bench.events())
+    loop = bench.loop()
+    for _ in range(5):
+        loop.pass_once()
+    assert bench.events().count("make room") == 1
+    blocked.unlink()
+    assert bench.run().status is JobStatus.SUCCEEDED

@@ -1,0 +1,75 @@
+"""The way home: every byte checked, nothing outside the results folder, logs completed from the bucket."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.provisioner.collect import CollectError, collect
+from cloudtrain.provisioner.model import EndReason, JobRecord
+from cloudtrain.provisioner.observe import log_path
+from cloudtrain.trainer.contract import Keys
+from tests.fakes import FakeObjectStore
+from tests.records import job, over
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> JobRecord:
+    return replace(job(over(1, 100, EndReason.SUCCEEDED)), results=str(tmp_path / "results"))
+
+
+def bucket(record: JobRecord, **outputs: bytes) -> FakeObjectStore:
+    objects, keys = FakeObjectStore(), Keys(record.prefix)
+    entries = []
+    for name, data in outputs.items():
+        objects.objects[f"{keys.outputs()}/{name}"] = data
+        entries.append({"path": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "mode": 0o644})
+    objects.objects[f"{keys.outputs()}.json"] = json.dumps({"files": entries, "generation": 1}).encode()
+    return objects
+
+
+def test_outputs_come_home_and_a_second_time_costs_no_download(record: JobRecord, tmp_path: Path) -> None:
+    objects = bucket(record, **{"model.pt": b"weights", "sub/模型.txt": b"text"})
+    assert collect(record, objects, tmp_path / "job") == 2
+    assert (tmp_path / "results" / "model.pt").read_bytes() == b"weights"
+    assert (tmp_path / "results" / "sub" / "模型.txt").read_bytes() == b"text"
+    for key in [key for key in objects.objects if "/outputs/" in key]:
+        del objects.objects[key]
+    assert collect(record, objects, tmp_path / "job") == 2
+
+
+def test_a_damaged_output_is_refused_and_not_left_behind(record: JobRecord, tmp_path: Path) -> None:
+    objects = bucket(record, **{"model.pt": b"weights"})
+    objects.objects[f"{Keys(record.prefix).outputs()}/model.pt"] = b"wEights"
+    with pytest.raises(CollectError, match="arrived damaged"):
+        collect(record, objects, tmp_path / "job")
+    assert not (tmp_path / "results" / "model.pt").exists()
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil"])
+def test_no_output_lands_outside_the_results(record: JobRecord, tmp_path: Path, name: str) -> None:
+    with pytest.raises(CollectError, match="would land outside"):
+        collect(record, bucket(record, **{name: b"x"}), tmp_path / "job")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_the_longer_log_wins(record: JobRecord, tmp_path: Path) -> None:
+    objects, path = bucket(record), log_path(tmp_path / "job", 1)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"one\ntw")
+    objects.objects[Keys(record.prefix).log(1)] = b"one\ntwo\n"
+    collect(record, objects, tmp_path / "job")
+    assert path.read_bytes() == (tmp_path / "results" / "logs" / "0001.log").read_bytes() == b"one\ntwo\n"
+    objects.objects[Keys(record.prefix).log(1)] = b"one\n"
+    collect(record, objects, tmp_path / "job")
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+def test_a_folder_that_can_not_be_written_is_named_with_what_to_do(record: JobRecord, tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file where the folder should be")
+    with pytest.raises(CollectError, match=r"can't be written to .*results.* make room"):
+        collect(record, bucket(record, **{"model.pt": b"x"}), tmp_path / "job")
