@@ -21,7 +21,8 @@ class CollectError(CloudtrainError):
 def collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
     """Download outputs to ``record.results`` and complete our copies of the logs; returns the number of files.
 
-    Idempotent: a file that is there with the right digest is left alone. Raises CloudUnreachable, CollectError.
+    Idempotent: a file that is there with the right digest is left alone. The logs lie in ``logs``, or in
+    ``attempt-logs`` where the job has outputs of that name. Raises CloudUnreachable, CollectError.
     """
     try:
         return _collect(record, objects, job_dir)
@@ -35,16 +36,16 @@ def collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
 def _collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
     keys = Keys(record.prefix)
     results = Path(record.results)
+    manifest = objects.get(f"{keys.outputs()}.json")
+    files = json.loads(manifest[0])["files"] if manifest is not None else []
+    taken = any(PurePosixPath(str(entry["path"])).parts[:1] == ("logs",) for entry in files)
+    logs = results / ("attempt-logs" if taken else "logs")
     for attempt in record.attempts:
         path = log_path(job_dir, attempt.generation)
         _complete_log(objects, keys.log(attempt.generation), path)
         if path.exists():
-            (results / "logs").mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, results / "logs" / path.name)
-    manifest = objects.get(f"{keys.outputs()}.json")
-    if manifest is None:
-        return 0
-    files = json.loads(manifest[0])["files"]
+            logs.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, logs / path.name)
     for entry in files:
         _bring(objects, keys.outputs(), entry, results)
     return len(files)

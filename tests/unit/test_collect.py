@@ -73,3 +73,13 @@ def test_a_folder_that_can_not_be_written_is_named_with_what_to_do(record: JobRe
     (tmp_path / "results").write_text("a file where the folder should be")
     with pytest.raises(CollectError, match=r"can't be written to .*results.* make room"):
         collect(record, bucket(record, **{"model.pt": b"x"}), tmp_path / "job")
+
+
+@pytest.mark.parametrize("name", ["logs", "logs/0001.log"])
+def test_an_output_named_like_our_logs_comes_home_beside_them(record: JobRecord, tmp_path: Path, name: str) -> None:
+    objects = bucket(record, **{name: b"the job's own"})
+    objects.objects[Keys(record.prefix).log(1)] = b"one\n"
+    for _ in range(2):
+        assert collect(record, objects, tmp_path / "job") == 1
+        assert (tmp_path / "results" / name).read_bytes() == b"the job's own"
+        assert (tmp_path / "results" / "attempt-logs" / "0001.log").read_bytes() == b"one\n"
