@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import ClassVar
 
 import pytest
 
@@ -51,11 +50,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 class TestEc2OnTheEmbeddedCloud(CloudContract):
-    lacks: ClassVar[dict[str, str]] = {
-        "test_the_group_of_a_machine_that_lives_stays": "the overlay looks at the machine's groups, which moto leaves"
-        " empty where an interface names them",
-    }
-
     @pytest.fixture
     def world(self, local: Cloud) -> OverlayWorld:
         return OverlayWorld(local)
