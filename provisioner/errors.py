@@ -1,13 +1,13 @@
-"""The error tree, which is the exit-code table. The CLI prints ``str(error)`` as one line and exits with ``exit_code``.
+"""The error tree and the exit codes. The CLI prints ``str(error)`` as one line and exits with ``exit_code``; the codes
+that no class has say how a job ended (``report.exit_code``).
 
 CloudtrainError              1   something failed that has no class of its own
 ├── UsageError               2   a wrong job file, flag or value; refused before anything is spent
 ├── NotFound                 3   no such job, file or instance
 ├── NoCapacity               4   no offering fits, or no pool had capacity
-├── LimitReached             5   the budget, max_run or deadline was hit
 ├── AccessError              6   credentials, permission or quota
 │   └── QuotaExceeded        6
-├── CloudError               1   the cloud refused one call; scope says what to skip
+├── CloudError               1   the cloud refused one call
 │   ├── PoolUnavailable      4   this pool, for minutes
 │   └── AttemptOver          1   the client token is spent: a new attempt
 ├── CloudUnreachable         1   no answer, throttled, or time-out: the result is unknown, ask again
@@ -53,12 +53,6 @@ class NoCapacity(CloudtrainError):
     """No offering fits the job, or none had capacity."""
 
     exit_code = EXIT_NO_CAPACITY
-
-
-class LimitReached(CloudtrainError):
-    """A budget, a maximum run time or a deadline was hit."""
-
-    exit_code = EXIT_LIMIT
 
 
 class AccessError(CloudtrainError):

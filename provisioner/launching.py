@@ -13,12 +13,11 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller_process import ensure
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.localcloud.client import ensure_up
+from cloudtrain.provisioner.localcloud.client import ACCOUNT, ensure_up
 from cloudtrain.provisioner.model import JobRecord, JobSpec
 from cloudtrain.provisioner.plan import Plan, make_plan
 from cloudtrain.provisioner.snapshot import Snapshot, take
 
-LOCAL_ACCOUNT = "123456789012"  # moto's
 LOCAL_OWNER = "local"
 NO_AWS_YET = (
     "launch on AWS is not supported yet: a real AWS run needs `cloudtrain setup`, which does not exist yet; "
@@ -78,7 +77,7 @@ def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:
         driver=home.id,
         cloud=prepared.cloud,
         cloud_id=local.id,
-        bucket=f"cloudtrain-{LOCAL_ACCOUNT}-{region}",
+        bucket=f"cloudtrain-{ACCOUNT}-{region}",
         region=region,
         offerings=prepared.plan.offerings,
         created_at=time.time(),

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """Seconds, unless the name says otherwise."""
 
-    launch_unknown_s: float = 600  # a launch whose fate is unknown is given up (EC2 shows a new id within minutes)
-    unseen_s: float = (
-        600  # a launched machine that never shows up is given up (2.1 of the EC2 consistency guide: minutes)
-    )
+    launch_unknown_s: float = 600  # a launch whose fate is unknown is given up (EC2: "Eventual consistency", minutes)
+    unseen_s: float = 600  # a launched machine that never shows up is given up (the same guide)
     boot_s: float = 900  # from the launch to a started agent
     silent_s: float = 300  # the machine answers, its agent's status does not change: the agent is lost
     unreachable_s: float = 1800  # the machine runs and nothing answers: it is given up

@@ -64,7 +64,7 @@ class _Joined(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override] # the stubs want Buffer
         while self._at < len(self._parts):
             data = self._parts[self._at].read(len(buffer))
             if data:

@@ -53,7 +53,7 @@ class _StrictLoader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
+        event = self.peek_event()  # type: ignore[no-untyped-call] # not in the stubs
         if isinstance(event, NodeEvent) and event.anchor is not None:  # an alias names its anchor too
             raise _Refused(event.start_mark, "anchors and aliases are not supported: write the value out")
         if isinstance(event, (ScalarEvent, CollectionStartEvent)) and event.tag is not None:

@@ -8,7 +8,7 @@ Everything here is a plain value with a JSON form. Files on the machine live und
     work/         the workdir snapshot, the job's current directory
     checkpoints/  CLOUDTRAIN_CHECKPOINT_DIR
     outputs/      CLOUDTRAIN_OUTPUT_DIR
-    run/          status.json, progress.json, notice.json, job.log, agent.log, agent.lock
+    run/          status.json, progress.json, notice.json, stop.json, job.log, agent.log, agent.lock
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Value = TypeVar("_Value", bound="DataclassInstance")
 
 ENV_JOB_ID = "CLOUDTRAIN_JOB_ID"
 ENV_ATTEMPT = "CLOUDTRAIN_ATTEMPT"
@@ -125,9 +130,8 @@ class Utilisation:
     gpu_count: int = 0
 
 
-# Phases of the agent, in order. "done" and "failed" and "stopped" are final, and are only reported once outputs, logs
-# and the last checkpoint are durable in the bucket.
-PHASES = ("checking", "setup", "restoring", "running", "saving", "done", "failed", "stopped")
+# The agent's phases: checking, setup, restoring, running, saving, then one of these, which is only reported once
+# outputs, logs and the last checkpoint are durable in the bucket.
 FINAL_PHASES = ("done", "failed", "stopped")
 
 
@@ -146,9 +150,7 @@ class AgentStatus:
     run_seconds: float = 0.0  # how long the user's `run` has been running (the whole of it, at the end)
     exit_code: int | None = None  # of the user's `run`
     error: str | None = None  # one line: what happened and what to do
-    failure: str | None = (
-        None  # with phase "failed", whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run"
-    )
+    failure: str | None = None  # of "failed": whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run"
     checks: tuple[str, ...] = ()  # one line for each machine check: "gpu: skipped, a local host stands in for T4:1"
     rejected: tuple[str, ...] = ()  # checkpoints not used, each with its reason
     fenced: bool = False  # a newer generation exists: this attempt publishes nothing any more
@@ -182,7 +184,7 @@ def to_json(value: Any) -> str:
     return json.dumps(asdict(value), ensure_ascii=False)
 
 
-def _build(cls: type[Any], raw: dict[str, Any]) -> Any:
+def _build(cls: type[_Value], raw: Any) -> _Value:
     if not isinstance(raw, dict):
         raise TypeError(f"{cls.__name__} is a JSON object, not {type(raw).__name__}")
     known = {f.name for f in fields(cls)}
@@ -191,7 +193,7 @@ def _build(cls: type[Any], raw: dict[str, Any]) -> Any:
 
 def latest_from_json(text: str | bytes) -> Latest:
     """A Latest. Raises ValueError or TypeError for other text."""
-    return _build(Latest, json.loads(text))  # type: ignore[no-any-return]
+    return _build(Latest, json.loads(text))
 
 
 def progress_from_json(text: str | bytes) -> Progress:
@@ -199,7 +201,7 @@ def progress_from_json(text: str | bytes) -> Progress:
 
     Any script may write the file, so every value's type is checked: a wrong one must not travel further.
     """
-    progress: Progress = _build(Progress, json.loads(text))
+    progress = _build(Progress, json.loads(text))
     numbers: dict[str, type] = {"step": int, "start_step": int, "total_steps": int, "checkpoint_step": int}
     numbers |= {"loss": float, "samples_per_s": float}
     for name, kind in numbers.items():
@@ -221,12 +223,7 @@ def _check_number(name: str, value: object, kind: type, *, optional: bool) -> No
 
 def config_from_json(text: str | bytes) -> AgentConfig:
     """An AgentConfig. Raises ValueError or TypeError for other text."""
-    return _build(AgentConfig, json.loads(text))  # type: ignore[no-any-return]
-
-
-def notice_from_json(text: str | bytes) -> Notice:
-    """A Notice. Raises ValueError or TypeError for other text."""
-    return _build(Notice, json.loads(text))  # type: ignore[no-any-return]
+    return _build(AgentConfig, json.loads(text))
 
 
 def status_from_json(text: str | bytes) -> AgentStatus:
@@ -236,7 +233,7 @@ def status_from_json(text: str | bytes) -> AgentStatus:
         raise TypeError("AgentStatus is a JSON object")
     raw["progress"] = _build(Progress, raw.get("progress") or {})
     raw["utilisation"] = _build(Utilisation, raw.get("utilisation") or {})
-    return _build(AgentStatus, raw)  # type: ignore[no-any-return]
+    return _build(AgentStatus, raw)
 
 
 def write_atomic(path: Path, text: str) -> None:

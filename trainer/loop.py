@@ -51,7 +51,7 @@ def train(options: Options) -> None:
         optimizer.lr = cosine(session.steps, total_steps, options.lr)
         loss = functional.cross_entropy(model(images.to(device)), labels.to(device))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call] # torch
         optimizer.step()
         if session.step(loss=loss):
             break

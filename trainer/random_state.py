@@ -20,7 +20,7 @@ def capture(generators: Sequence[torch.Generator] = ()) -> RandomState:
     version, words, gauss = random.getstate()
     state: RandomState = {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call] # torch
         "python": [version, list(words), gauss],
         "generators": [generator.get_state() for generator in generators],
     }

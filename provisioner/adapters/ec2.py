@@ -20,6 +20,7 @@ from cloudtrain.provisioner.errors import CloudUnreachable
 from cloudtrain.provisioner.model import (
     TAG_GENERATION,
     TAG_JOB,
+    TAG_LOCAL_SSH,
     TAG_TOKEN,
     Endpoint,
     Image,
@@ -31,9 +32,6 @@ from cloudtrain.provisioner.model import (
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
-
-TAG_LOCAL_SSH = "cloudtrain:local-ssh"
-"""Where a host of the embedded cloud listens: "127.0.0.1:PORT". The daemon sets it on the instance."""
 
 _PRODUCT = "Linux/UNIX"
 _BATCH = 100  # ids in one call; EC2 takes 1,000 (TerminateInstances), 200 filter values

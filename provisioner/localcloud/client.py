@@ -22,6 +22,8 @@ from typing import Any
 
 from cloudtrain.provisioner.errors import CloudtrainError, NotFound, UsageError
 
+ACCOUNT = "123456789012"
+"""The account that moto pretends to be."""
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 15.0

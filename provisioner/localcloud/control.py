@@ -9,8 +9,8 @@ from typing import Any
 
 from cloudtrain.provisioner.localcloud.faults import Fault
 from cloudtrain.provisioner.localcloud.machines import Machines
-from cloudtrain.provisioner.localcloud.state import TAG_ENDPOINT, Interrupt, Life, LocalState
-from cloudtrain.provisioner.model import TAG_JOB
+from cloudtrain.provisioner.localcloud.state import Interrupt, Life, LocalState
+from cloudtrain.provisioner.model import TAG_JOB, TAG_LOCAL_SSH
 
 NOTE = "local, simulated prices"
 
@@ -73,7 +73,7 @@ class Control:
             "state": life.state,
             "state_reason": getattr(life.machine.state_reason, "code", None),
             "spot_status": life.spot.code if life.spot is not None else None,
-            "endpoint": tags.get(TAG_ENDPOINT),
+            "endpoint": tags.get(TAG_LOCAL_SSH),
             "step": life.host.step() if life.host is not None and life.live else None,
             "taken_at": life.taken_at,
         }

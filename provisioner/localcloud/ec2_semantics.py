@@ -27,9 +27,10 @@ from moto.ec2.responses.spot_instances import SpotInstances
 from moto.ec2.utils import filter_dict_attribute_mapping, random_spot_request_id
 
 from cloudtrain.provisioner.localcloud import spot
+from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.machines import BY_USER, Machines
 from cloudtrain.provisioner.localcloud.refusals import Launch, refusal
-from cloudtrain.provisioner.localcloud.state import ACCOUNT, Launched, Life, LocalState, SpotStatus, moment
+from cloudtrain.provisioner.localcloud.state import Launched, Life, LocalState, SpotStatus, moment
 
 _FILTERS = {
     "client-token": "client_token",
@@ -93,7 +94,7 @@ class Semantics:
     def _run_instances(self, original: Callable[[], Any], response: Any) -> Any:
         with self.state.lock:
             backend, params, region = response.ec2_backend, response.params, response.region
-            zone, explicit = spot.requested_zone(backend, params, region)
+            zone, explicit = spot.requested_zone(backend, params)
             token = str(params.get("ClientToken") or "")
             key = (region, zone.zone_id if explicit else "", token)
             fingerprint = _fingerprint(params)

@@ -86,7 +86,7 @@ class EmbeddedHost(BaseHost):
             try:
                 # As OpenSSH does: an answer is many small packets, and each would wait 40 ms for the one before.
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                transport = _Transport(_CutSocket(connection, self._link))  # type: ignore[arg-type]
+                transport = _Transport(_CutSocket(connection, self._link))  # type: ignore[arg-type] # as much of a socket as paramiko uses
                 transport.set_log_channel(_LOG_CHANNEL)
                 transport.add_server_key(server_key)
                 # With an event it does not wait for the client, who may never say a word.
@@ -158,7 +158,7 @@ class _Transport(paramiko.Transport):
         return self._reply
 
     def _send_user_message(self, data: paramiko.Message) -> None:
-        super()._send_user_message(data)  # type: ignore[misc]
+        super()._send_user_message(data)  # type: ignore[misc] # not in the stubs
         if self._reply is not None and threading.current_thread() is self:
             self._reply.set()
             self._reply = None

@@ -14,13 +14,13 @@ from cloudtrain.provisioner.localcloud.state import (
     PENDING,
     RUNNING,
     SHUTTING_DOWN,
-    TAG_ENDPOINT,
     TERMINATED,
     Interrupt,
     Life,
     LocalState,
     user_data_text,
 )
+from cloudtrain.provisioner.model import TAG_LOCAL_SSH
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Machines:
 
     def _show_running(self, life: Life, host: Host) -> None:
         address, port = host.endpoint
-        life.machine.add_tags({TAG_ENDPOINT: f"{address}:{port}"})
+        life.machine.add_tags({TAG_LOCAL_SSH: f"{address}:{port}"})
         for interface in life.machine.nics.values():
             if interface.public_ip:
                 interface.public_ip = address

@@ -23,11 +23,12 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote
 from xml.sax.saxutils import escape
 
+from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.control import Control
 from cloudtrain.provisioner.localcloud.faults import Call
 from cloudtrain.provisioner.localcloud.imds import Imds
 from cloudtrain.provisioner.localcloud.resources import Resources
-from cloudtrain.provisioner.localcloud.state import ACCOUNT, LocalState
+from cloudtrain.provisioner.localcloud.state import LocalState
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from functools import cache
 from typing import Any
 
 from cloudtrain.provisioner.adapters.images import IMAGES
-from cloudtrain.provisioner.localcloud.state import ACCOUNT, ROLE, LocalState
+from cloudtrain.provisioner.localcloud.client import ACCOUNT
+from cloudtrain.provisioner.localcloud.state import ROLE, LocalState
 from cloudtrain.provisioner.model import Image
 
 _BUCKET = re.compile(rf"cloudtrain-{ACCOUNT}-([a-z]{{2}}(?:-[a-z]+)+-\d)")

@@ -18,7 +18,7 @@ _HISTORY_S = 90 * 24 * 3600.0
 PRODUCT = "Linux/UNIX"
 
 
-def requested_zone(backend: Any, params: dict[str, Any], region: str) -> tuple[Any, bool]:
+def requested_zone(backend: Any, params: dict[str, Any]) -> tuple[Any, bool]:
     """moto's zone for a RunInstances request, and whether the request named it. A zone id is turned into the name
     that moto reads."""
     placement = params.get("Placement") or {}

@@ -21,12 +21,8 @@ from cloudtrain.provisioner.localcloud.hosts import Host
 from cloudtrain.provisioner.localcloud.market import Market
 from cloudtrain.provisioner.model import TAG_JOB
 
-ACCOUNT = "123456789012"
-"""The account that moto pretends to be."""
 ROLE = "cloudtrain-machine"
 """The role, and the instance profile, that exist from the start."""
-TAG_ENDPOINT = "cloudtrain:local-ssh"
-"""The tag that says where a machine's SSH server listens: "127.0.0.1:PORT"."""
 
 PENDING, RUNNING, SHUTTING_DOWN, TERMINATED = "pending", "running", "shutting-down", "terminated"
 STATE_CODES = {PENDING: 0, RUNNING: 16, SHUTTING_DOWN: 32, TERMINATED: 48, "stopping": 64, "stopped": 80}

@@ -106,7 +106,6 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
         (errors.UsageError("what; do this"), 2),
         (errors.NotFound("what; do this"), 3),
         (errors.NoCapacity("what; do this"), 4),
-        (errors.LimitReached("what; do this"), 5),
         (errors.AccessError("what; do this"), 6),
         (errors.QuotaExceeded("what; do this", code="VcpuLimitExceeded"), 6),
         (errors.CloudError("what; do this", code="X"), 1),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.ec2 import TAG_LOCAL_SSH, Ec2Cloud
+from cloudtrain.provisioner.adapters.ec2 import Ec2Cloud
 from cloudtrain.provisioner.errors import (
     AccessError,
     CloudError,
@@ -22,7 +22,7 @@ from cloudtrain.provisioner.errors import (
     PoolUnavailable,
     UsageError,
 )
-from cloudtrain.provisioner.model import Endpoint, Machine
+from cloudtrain.provisioner.model import TAG_LOCAL_SSH, Endpoint, Machine
 from tests.contract.cloud_contract import POOL, REGION, found, image, launch_request, running
 from tests.moto.worlds import ACCOUNT, ADDRESS, AMI, MotoWorld
 

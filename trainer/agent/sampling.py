@@ -81,7 +81,7 @@ class Sampler:
             return None, None, 0
         try:
             command = [self._smi, _QUERY, "--format=csv,noheader,nounits"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=True)  # noqa: S603
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=True)  # noqa: S603 - fixed words
         except (OSError, subprocess.SubprocessError):
             return None, None, 0
         return gpu_percents(done.stdout)

@@ -146,7 +146,7 @@ def _write_members(source: _Digesting, manifest: Manifest, root: Path) -> set[st
     """Write each member of the tar under ``root``; returns the manifest's paths that did not come."""
     missing = set(manifest.entries)
     try:
-        with tarfile.open(fileobj=source, mode="r|", encoding="utf-8") as archive:  # type: ignore[call-overload]
+        with tarfile.open(fileobj=source, mode="r|", encoding="utf-8") as archive:  # type: ignore[call-overload] # only read() is used
             for member in archive:
                 path = member.name.rstrip("/")
                 entry = manifest.entries.get(path)
