@@ -1,4 +1,5 @@
-"""The ports: every effect goes through one of these. Each has one adapter, one fake and one contract suite.
+"""The ports: every effect goes through one of these. Each has one adapter and one fake; Cloud and ObjectStore also have
+a contract suite that runs on both (tests/contract).
 
 Each docstring says how long a call may block and whether it may be repeated. All raise the errors of
 ``provisioner.errors`` and no library's own.

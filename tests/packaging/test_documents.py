@@ -96,6 +96,16 @@ def test_the_script_of_the_readme_trains_and_resumes_exactly(tmp_path: Path) -> 
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+def test_the_architecture_names_every_file_of_the_provisioner_and_no_other() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = {Path(name).name for name in re.findall(r"`([\w./]+\.py)`", text)}
+    files = {
+        path.name for folder in ("pricing", "provisioner", "tests", "trainer") for path in (ROOT / folder).rglob("*.py")
+    }
+    assert named <= files
+    assert {path.name for path in (ROOT / "provisioner").glob("*.py")} - {"__init__.py"} <= named
+
+
 def test_every_exit_code_is_in_the_table() -> None:
     documented = {
         int(code) for code in re.findall(r"^\| (\d+) \|", (ROOT / "docs/exit-codes.md").read_text(), re.MULTILINE)
