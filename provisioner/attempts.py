@@ -109,6 +109,8 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
     if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
         attempt = replace(attempt, running_at=now)
     if machine is None or machine.state in (MachineState.SHUTTING_DOWN, MachineState.TERMINATED):
+        if _words_awaited(attempt, machine, report, seen, now, limits):
+            return Step(attempt if attempt.ended_at is not None else replace(attempt, ended_at=now))
         return _machine_went(attempt, machine, report, now, leaving, limits)
     if machine.state in (MachineState.STOPPING, MachineState.STOPPED):
         return end(attempt, EndReason.MACHINE_LOST, f"the machine is {machine.state}", now)
@@ -142,14 +144,17 @@ def ended(attempt: Attempt, reason: EndReason, detail: str | None, now: float) -
 def _claimed(attempt: Attempt, machine: Machine | None, now: float, leaving: EndReason | None, limits: Limits) -> Step:
     if machine is not None:  # launched by us in a pass whose end we did not see: adopted by its tag
         return Step(launched(attempt, machine))
+    if attempt.retry_at is not None and now < attempt.retry_at and leaving is None:
+        return Step(attempt)
     if attempt.launch_asked_at is None:
         if leaving is not None:
             return Step(ended(attempt, leaving, None, now))
         if attempt.image_id is None:
             return Step(attempt, (Resolve(attempt.generation),))
         return Step(replace(attempt, launch_asked_at=now), (Launch(attempt.generation),))
-    if now - attempt.launch_asked_at > limits.launch_unknown_s:
-        return Step(ended(attempt, leaving or EndReason.NO_CAPACITY, "the cloud never answered the launch", now))
+    if leaving is not None:  # not asked again; what it made all the same shows by its tag
+        unseen = now - attempt.launch_asked_at > limits.launch_unseen_s
+        return Step(ended(attempt, leaving, None, now) if unseen else attempt)
     # Asked before, fate unknown: the same token again can't make a second machine, and tells what became of the first.
     return Step(attempt, (Launch(attempt.generation),))
 
@@ -165,7 +170,10 @@ def _booting(attempt: Attempt, machine: Machine, now: float, leaving: EndReason 
     if leaving is not None:
         return end(attempt, leaving, None, now)
     if machine.taken_by_cloud:
-        return Step(_with_notice(attempt, now))  # EC2 takes it; nothing is lost by waiting
+        attempt = _with_notice(attempt, now)  # EC2 takes it; nothing is lost by waiting
+        if attempt.notice_at is not None and now - attempt.notice_at > limits.notice_grace_s:
+            return end(attempt, EndReason.INTERRUPTED, "EC2 gave notice and did not take the machine", now)
+        return Step(attempt)
     if now - attempt.claimed_at > limits.boot_s:
         minutes = limits.boot_s / 60
         return end(attempt, EndReason.BOOT_TIMEOUT, f"no agent {minutes:.0f} min after the launch", now)
@@ -192,9 +200,12 @@ def _working(
         return replace(step, events=events + step.events)
     if leaving is not None:
         return _stop(attempt, machine, now, leaving, limits)
-    silence = seen.silence_s(attempt.generation)
-    if silence > (limits.silent_s if report is not None else limits.unreachable_s):
-        return end(attempt, EndReason.AGENT_LOST, f"the agent has said nothing for {silence:.0f} s", now)
+    silent = dict(seen.silent_s).get(attempt.generation, 0.0)
+    if silent > limits.silent_s:
+        return end(attempt, EndReason.AGENT_LOST, f"it answers, but its agent stood still for {silent:.0f} s", now)
+    unreachable = dict(seen.unreachable_s).get(attempt.generation, 0.0)
+    if unreachable > limits.unreachable_s:
+        return end(attempt, EndReason.AGENT_LOST, f"no answer and no checkpoint for {unreachable:.0f} s", now)
     if attempt.prices and now - attempt.prices[-1].at >= limits.reprice_s:
         return Step(attempt, (Reprice(attempt.generation),), events)
     return Step(attempt, (), events)
@@ -271,6 +282,16 @@ def _machine_went(
         gone = replace(attempt, ended_by_cloud=True)
         return Step(ended(gone, EndReason.INTERRUPTED, words, now))
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
+
+
+def _words_awaited(
+    attempt: Attempt, machine: Machine | None, report: AgentStatus | None, seen: Observed, now: float, limits: Limits
+) -> bool:
+    """A machine that is gone may have finished: nothing is concluded while the bucket can't be asked what it said."""
+    if machine is None or not machine.gone or (report is not None and report.phase in FINAL_PHASES):
+        return False
+    since = attempt.ended_at if attempt.ended_at is not None else now
+    return attempt.generation in seen.words_unknown and now - since < limits.words_unknown_s
 
 
 def _noticed(machine: Machine, report: AgentStatus | None) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner import attempts as at
@@ -20,11 +19,23 @@ from cloudtrain.provisioner.model import (
     EndReason,
     JobRecord,
     JobStatus,
-    Machine,
     MachineState,
     Observed,
     Phase,
     PricePoint,
+)
+from cloudtrain.provisioner.outcomes import (
+    Collected,
+    Launched,
+    LaunchRefused,
+    LaunchUnknown,
+    NotCollected,
+    Outcome,
+    Repriced,
+    Resolved,
+    Shipped,
+    ShipRefused,
+    Swept,
 )
 
 TOKEN_LIMIT = 64  # ASCII characters; EC2 developer guide, "Ensuring idempotency", seen 2026-11
@@ -113,7 +124,7 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
     """What an attempt's notice or end means for the job, once, when it becomes known."""
     if old.notice_at is None and new.notice_at is not None:  # the next attempt may start before this one has ended
         record = replace(record, avoid=(*record.avoid, Avoid(new.pool, now + limits.avoid_s, "reclaimed")))
-    resumed = _resumed(old, new)
+    resumed = _resumed(record, old, new)
     reason = new.end_reason
     if reason is None or old.end_reason is not None:
         return record, resumed
@@ -122,7 +133,7 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
     if reason is EndReason.INTERRUPTED:
         avoid = Avoid(new.pool, now + limits.avoid_s, "reclaimed")
         return replace(record, preemptions=record.preemptions + 1, avoid=(*record.avoid, avoid)), lines
-    if reason in (EndReason.NO_CAPACITY, EndReason.BOOT_TIMEOUT):
+    if reason in (EndReason.NO_CAPACITY, EndReason.QUOTA, EndReason.BOOT_TIMEOUT):
         avoid = Avoid(new.pool, now + limits.avoid_s, new.end_detail or str(reason))
         record = replace(record, avoid=(*record.avoid, avoid))
     if reason in (EndReason.SUCCEEDED, EndReason.JOB_FAILED, EndReason.MAX_RUN, EndReason.REFUSED):
@@ -139,9 +150,10 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
     return record, lines
 
 
-def _resumed(old: Attempt, new: Attempt) -> list[str]:
+def _resumed(record: JobRecord, old: Attempt, new: Attempt) -> list[str]:
     """Where a later attempt begins is always said: a silent start from nothing is how people lose days."""
-    if old.start_step is not None or new.start_step is None or new.generation == 1:
+    ran_before = any(a.start_step is not None for a in record.attempts if a.generation < new.generation)
+    if old.start_step is not None or new.start_step is None or not ran_before:
         return []
     if new.start_step == 0:
         return [f"attempt {new.generation}: no checkpoint to resume from, it begins at step 1"]
@@ -200,8 +212,18 @@ def _next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobRec
     last = max((a.ended_at or 0 for a in record.attempts if a.started_at is not None), default=None)
     if last is not None and now - last < limits.recovery_wait_s:
         return record, []  # the avoided pools come back within minutes
+    return _out_of_pools(record)
+
+
+def _out_of_pools(record: JobRecord) -> tuple[JobRecord, list[str]]:
+    """Every pool has refused. Where it was the quota each time, waiting would not help: leave is what is missing."""
     tried = len({a.pool for a in record.attempts})
-    detail = f"no capacity: all {tried} pools refused; try later, other accelerators, or use_spot: false"
+    last = record.attempts[-1].end_detail if record.attempts else None
+    words = f"; the last: {last}" if last else ""
+    if record.attempts and all(a.end_reason is EndReason.QUOTA for a in record.attempts):
+        detail = f"the account's quotas allow none of the pools{words}"
+        return replace(record, outcome=EndReason.REFUSED, detail=detail), [detail]
+    detail = f"no capacity: {tried} pools refused; try later, other accelerators, or use_spot: false{words}"
     return replace(record, outcome=EndReason.NO_CAPACITY, detail=detail), [detail]
 
 
@@ -213,8 +235,7 @@ def client_token(job_id: str, generation: int, offering: Offering) -> str:
 
 def _close(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, list[Effect], list[str]]:
     """Everything is terminated: bring it home, sweep, and then, not before, call the job finished."""
-    since = max((a.ended_at or 0 for a in record.attempts), default=now)
-    overdue = now - since > limits.closing_s
+    overdue = record.closing_tries > limits.closing_tries
     if not record.collected and not overdue:
         return record, [at.Collect()], []
     if not record.swept and not overdue:
@@ -225,7 +246,7 @@ def _close(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, li
     if overdue and not (record.collected and record.swept):
         kept = f"results are still in the bucket: {record.collect_trouble or 'it did not answer'}"
         left = kept if not record.collected else "some of its resources are still there"
-        lines.append(f"gave up after {limits.closing_s / 60:.0f} min: {left}")
+        lines.append(f"gave up after {record.closing_tries} tries: {left}")
     return replace(record, finished_at=now), [], lines
 
 
@@ -248,103 +269,29 @@ def status_of(record: JobRecord, seen: Observed) -> JobStatus:
     return JobStatus.RECOVERING if ran else JobStatus.PROVISIONING
 
 
-# Outcomes of effects. absorb() folds each into the record.
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """The image, and the pool's price now where the cloud names one."""
-
-    generation: int
-    image_id: str
-    price: Decimal | None
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """RunInstances answered with a machine."""
-
-    generation: int
-    machine: Machine
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRefused:
-    """RunInstances said no. ``fatal``: no other pool would say yes (permission, a wrong request).
-
-    ``quota`` widens the refusal to all pools of the same region, instance family letter and capacity type.
-    """
-
-    generation: int
-    detail: str
-    fatal: bool = False
-    quota: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """The agent runs."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShipRefused:
-    """The machine itself said no (full disk, broken Python): not a network fault."""
-
-    generation: int
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Repriced:
-    """The pool's price now."""
-
-    generation: int
-    price: Decimal | None
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """Results and logs are home."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotCollected:
-    """Something could not be brought home yet, and why."""
-
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """What the sweep could not delete yet."""
-
-    left: tuple[str, ...]
-
-
-Outcome = Resolved | Launched | LaunchRefused | Shipped | ShipRefused | Repriced | Collected | NotCollected | Swept
-
-
 def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEFAULT) -> Decision:
     """The record once an effect's outcome is known. Holds no effects."""
     if isinstance(outcome, Collected):
         return Decision(replace(record, collected=True, collect_trouble=None))
     if isinstance(outcome, NotCollected):
         news = () if record.collect_trouble == outcome.detail else (f"{outcome.detail}; it is tried again",)
-        return Decision(replace(record, collect_trouble=outcome.detail), (), news)
+        tries = record.closing_tries + 1
+        return Decision(replace(record, collect_trouble=outcome.detail, closing_tries=tries), (), news)
     if isinstance(outcome, Swept):
-        return Decision(replace(record, swept=not outcome.left))
+        tries = record.closing_tries + bool(outcome.left)
+        return Decision(replace(record, swept=not outcome.left, closing_tries=tries))
     old = next(a for a in record.attempts if a.generation == outcome.generation)
-    new, events = _absorb_attempt(old, outcome, now)
+    new, events = _absorb_attempt(old, outcome, now, limits)
     record = replace(record, attempts=tuple(new if a is old else a for a in record.attempts))
     record, lines = _conclude(record, old, new, now, limits)
     if isinstance(outcome, LaunchRefused) and outcome.quota:
-        record = _avoid_family(record, old, outcome.detail, now, limits)
+        record = _avoid_like(record, old, outcome.detail, now, limits, family=True)
+    if isinstance(outcome, LaunchUnknown) and new.phase is Phase.ENDED:  # an outage or a throttle is the region's
+        record = _avoid_like(record, old, outcome.detail, now, limits, family=False)
     return Decision(record, (), (*events, *lines))
 
 
-def _absorb_attempt(old: Attempt, outcome: Outcome, now: float) -> tuple[Attempt, tuple[str, ...]]:
+def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) -> tuple[Attempt, tuple[str, ...]]:
     match outcome:
         case Resolved(price=price, image_id=image_id):
             prices = old.prices if price is None else (PricePoint(now, price),)
@@ -352,8 +299,11 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float) -> tuple[Attempt
         case Launched(machine=machine):
             text = f"attempt {old.generation}: {machine.instance_id} at ${old.prices[0].usd_per_hour}/h"
             return at.launched(old, machine), (text,)
-        case LaunchRefused(detail=detail, fatal=fatal):
-            return at.ended(old, EndReason.REFUSED if fatal else EndReason.NO_CAPACITY, detail, now), ()
+        case LaunchRefused(detail=detail, fatal=fatal, quota=quota):
+            reason = EndReason.REFUSED if fatal else EndReason.QUOTA if quota else EndReason.NO_CAPACITY
+            return at.ended(old, reason, detail, now), ()
+        case LaunchUnknown():
+            return _launch_unknown(old, outcome, now, limits)
         case Shipped():
             return replace(old, phase=Phase.WORKING, started_at=now), (f"attempt {old.generation}: agent started",)
         case ShipRefused(detail=detail):
@@ -364,15 +314,36 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float) -> tuple[Attempt
     raise AssertionError(outcome)
 
 
-def _avoid_family(record: JobRecord, refused: Attempt, why: str, now: float, limits: Limits) -> JobRecord:
-    """A quota counts a family's vCPUs in one region and market; every pool under it would refuse too."""
+def _launch_unknown(
+    old: Attempt, outcome: LaunchUnknown, now: float, limits: Limits
+) -> tuple[Attempt, tuple[str, ...]]:
+    """Ask again, less and less often, with the same token; give up in the end. Said once."""
+    if now - old.claimed_at > limits.launch_unknown_s:
+        return at.ended(old, EndReason.NO_CAPACITY, f"no answer to the launch: {outcome.detail}", now), ()
+    pause_s = min(limits.retry_s * 2**old.unknown_launches, limits.retry_most_s)
+    new = replace(
+        old,
+        unknown_launches=old.unknown_launches + 1,
+        retry_at=now + pause_s,
+        launch_asked_at=old.launch_asked_at if outcome.asked else None,
+    )
+    first = (f"attempt {old.generation}: {outcome.detail}; asking again",) if old.unknown_launches == 0 else ()
+    return new, first
+
+
+def _avoid_like(
+    record: JobRecord, refused: Attempt, why: str, now: float, limits: Limits, *, family: bool
+) -> JobRecord:
+    """Leave alone every pool of the region that would say the same. A quota counts a family's vCPUs in one market."""
 
     def same(offering: Offering) -> bool:
         pool = offering.pool
-        return (
-            pool.region == refused.pool.region
-            and pool.capacity_type is refused.pool.capacity_type
-            and pool.instance_type[0] == refused.pool.instance_type[0]
+        return pool.region == refused.pool.region and (
+            not family
+            or (
+                pool.capacity_type is refused.pool.capacity_type
+                and pool.instance_type[0] == refused.pool.instance_type[0]
+            )
         )
 
     more = tuple(Avoid(o.pool, now + limits.avoid_s, why) for o in record.offerings if same(o))

@@ -10,10 +10,24 @@ from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.attempt_files import AttemptFiles
 from cloudtrain.provisioner.collect import CollectError, collect
-from cloudtrain.provisioner.decide import (
+from cloudtrain.provisioner.errors import (
+    AccessError,
+    AttemptOver,
+    CloudError,
+    CloudUnreachable,
+    Conflict,
+    NotFound,
+    PoolUnavailable,
+    QuotaExceeded,
+    RemoteError,
+    UsageError,
+)
+from cloudtrain.provisioner.model import Attempt, Image, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.outcomes import (
     Collected,
     Launched,
     LaunchRefused,
+    LaunchUnknown,
     NotCollected,
     Outcome,
     Repriced,
@@ -22,17 +36,6 @@ from cloudtrain.provisioner.decide import (
     ShipRefused,
     Swept,
 )
-from cloudtrain.provisioner.errors import (
-    AccessError,
-    AttemptOver,
-    CloudUnreachable,
-    Conflict,
-    PoolUnavailable,
-    QuotaExceeded,
-    RemoteError,
-    UsageError,
-)
-from cloudtrain.provisioner.model import Attempt, Image, JobRecord, LaunchRequest, Machine
 from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
 from cloudtrain.provisioner.shipping import bundle, ship_command
 from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
@@ -58,11 +61,12 @@ class Effects:
         self._job_dir = job_dir
 
     def perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
-        """Do it. Raises CloudGone; every other refusal is an outcome, every unknown is None."""
+        """Do it. None: done, or unknown; the next pass looks and asks again. Raises CloudGone, and any other
+        CloudtrainError for what this effect alone could not do."""
         try:
             return self._perform(record, effect)
-        except (CloudUnreachable, RemoteError):
-            return None
+        except RemoteError:
+            return None  # SSH failure is not machine failure
 
     def _perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
         match effect:
@@ -80,18 +84,22 @@ class Effects:
                 return self._collect(record)
             case at.Sweep():
                 regions = {a.pool.region for a in record.attempts}
-                return Swept(self._cloud.sweep(record.job_id, sorted(regions)) if regions else ())
+                try:
+                    return Swept(self._cloud.sweep(record.job_id, sorted(regions)) if regions else ())
+                except CloudUnreachable as error:
+                    return Swept((str(error),))
         return None
 
     def _collect(self, record: JobRecord) -> Outcome:
         try:
             collect(record, self._objects, self._job_dir)
-        except CollectError as error:
+        except (CollectError, CloudUnreachable) as error:
             return NotCollected(str(error))
         return Collected()
 
     def _ask_for_machine(self, record: JobRecord, effect: at.Resolve | at.Launch) -> Outcome:
         attempt = _attempt(record, effect.generation)
+        asked = attempt.unknown_launches > 0 and attempt.launch_asked_at is not None
         try:
             if isinstance(effect, at.Resolve):
                 image = _image(attempt)
@@ -99,10 +107,14 @@ class Effects:
                 return Resolved(attempt.generation, image_id, self._cloud.price(attempt.pool))
             self._cloud.prepare(record.job_id, record.owner, [attempt.pool.region])
             self._fence(record, attempt.generation)
-            return Launched(attempt.generation, self._cloud.launch(self._request(record, attempt)))
+            request = self._request(record, attempt)
+            asked = True
+            return Launched(attempt.generation, self._cloud.launch(request))
+        except CloudUnreachable as error:
+            return LaunchUnknown(attempt.generation, str(error), asked)
         except QuotaExceeded as error:
             return LaunchRefused(attempt.generation, str(error), quota=True)
-        except (PoolUnavailable, AttemptOver) as error:
+        except (CloudError, NotFound) as error:
             return LaunchRefused(attempt.generation, str(error))
         except (AccessError, UsageError) as error:
             return LaunchRefused(attempt.generation, str(error), fatal=True)

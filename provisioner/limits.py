@@ -9,8 +9,13 @@ from dataclasses import dataclass
 class Limits:
     """Seconds, unless the name says otherwise."""
 
-    launch_unknown_s: float = 600  # a launch whose fate is unknown is given up (EC2: "Eventual consistency", minutes)
-    unseen_s: float = 600  # a launched machine that never shows up is given up (the same guide)
+    launch_unknown_s: float = 300  # a launch without an answer is given up, with its region
+    launch_unseen_s: float = 120  # when the job is leaving: a launch without an answer that shows no machine
+    retry_s: float = 2.0  # between two askings; doubled with each unknown answer
+    retry_most_s: float = 30.0
+    unseen_s: float = (
+        600  # a launched machine that never shows up is given up (the API is eventually consistent: minutes)
+    )
     boot_s: float = 900  # from the launch to a started agent
     silent_s: float = 300  # the machine answers, its agent's status does not change: the agent is lost
     unreachable_s: float = 1800  # the machine runs and nothing answers: it is given up
@@ -19,7 +24,8 @@ class Limits:
     gone_unseen_s: float = 120  # after terminate, a machine that is not listed any more counts as gone
     avoid_s: float = 600  # a pool without capacity, or that was reclaimed, is left alone
     recovery_wait_s: float = 24 * 3600  # how long a job that ran waits for capacity
-    closing_s: float = 900  # bringing results home and sweeping
+    closing_tries: int = 300  # of bringing results home and sweeping, seconds apart
+    words_unknown_s: float = 600  # a machine is gone and the bucket does not answer what it said last
     reprice_s: float = 3600  # the price is read anew each hour of a machine's life
     machine_failures: int = 3  # unfit machines, lost agents and the like before the job fails
 

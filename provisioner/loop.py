@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from cloudtrain.provisioner.attempts import Effect, Terminate
 from cloudtrain.provisioner.decide import Decision, absorb, decide, refused
 from cloudtrain.provisioner.effects import Effects
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
-from cloudtrain.provisioner.journal import Journal, material
+from cloudtrain.provisioner.journal import DrivenElsewhere, Journal, material
 from cloudtrain.provisioner.live import view
 from cloudtrain.provisioner.model import Observed, Phase
 from cloudtrain.provisioner.observe import Observer
@@ -21,6 +22,7 @@ log = logging.getLogger("cloudtrain.loop")
 
 QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
 TROUBLE_PAUSE_S = 2.0
+REQUEST_ID = re.compile(r" \(request [^)]*\)")  # differs with each call, and would make old news new
 PAUSE_S = {"aws": (3.0, 5.0), "local": (0.05, 0.5)}  # between passes: while a machine comes up, and while it works
 
 
@@ -44,22 +46,29 @@ class JobLoop:
         self._clock = clock
         self._quiet_saved_at = 0.0
         self._first_step_at: float | None = None
+        self._told: set[str] = set()
 
     def run(self) -> None:
         """Until the job is final. Raises DrivenElsewhere when another home has taken it over."""
         troubles = 0
-        self.open()
+        opened = False
         while not self._journal.record.status.final:
             try:
+                if not opened:
+                    self.open()
+                    opened = True
+                    continue
                 pause = 0.0 if self.pass_once() else self._pause_s()
                 troubles = 0
             except Conflict as error:  # somebody else wrote: what they wrote stands, and the next pass starts from it
                 log.warning("%s: %s", self._journal.record.job_id, error)
                 self._journal.reload()
-                self.open()
+                opened = False
                 pause = TROUBLE_PAUSE_S
-            except (CloudUnreachable, AccessError) as error:
-                self._tell(error, first=troubles == 0)
+            except DrivenElsewhere:
+                raise
+            except CloudtrainError as error:
+                self._tell(error)
                 pause = TROUBLE_PAUSE_S * 2 ** min(troubles, 4)
                 troubles += 1
             if pause:
@@ -102,17 +111,21 @@ class JobLoop:
                 outcome = self._parts.effects.perform(self._journal.record, effect)
             except CloudGone:
                 return
+            except CloudtrainError as error:  # one effect's trouble keeps no other from being done; it is asked again
+                self._tell(error)
+                continue
             if outcome is not None:
                 self._keep(absorb(self._journal.record, outcome, self._clock.now()), seen)
 
-    def _tell(self, error: CloudtrainError, *, first: bool) -> None:
-        """Once in the history, always in the live view."""
+    def _tell(self, error: CloudtrainError) -> None:
+        """Each trouble once in the history, and the newest in the live view."""
         record, now = self._journal.record, self._clock.now()
         log.warning("%s: %s", record.job_id, error)
-        if first:
-            self._store.add_event(record.job_id, now, f"trouble: {error}")
-        seen = Observed(machines=None)
-        document = view(record, seen, now, first_step_at=self._first_step_at, trouble=str(error))
+        words = REQUEST_ID.sub("", str(error))
+        if words not in self._told:
+            self._told.add(words)
+            self._store.add_event(record.job_id, now, f"trouble: {words}")
+        document = view(record, Observed(machines=None), now, first_step_at=self._first_step_at, trouble=words)
         self._store.set_live(record.job_id, json.dumps(document))
 
     def _keep(self, decision: Decision, seen: Observed) -> None:

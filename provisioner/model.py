@@ -58,6 +58,7 @@ class EndReason(StrEnum):
     INTERRUPTED = "interrupted"  # EC2 took the spot machine
     MACHINE_LOST = "machine-lost"  # the machine went away for another reason
     NO_CAPACITY = "no-capacity"  # the launch was refused; nothing ran
+    QUOTA = "quota"  # the launch was refused by a service quota; nothing ran
     BOOT_TIMEOUT = "boot-timeout"
     AGENT_LOST = "agent-lost"  # the machine lives, the agent does not answer
     MACHINE_UNFIT = "machine-unfit"  # the agent's machine check failed
@@ -140,6 +141,8 @@ class Attempt:
     prices: tuple[PricePoint, ...] = ()  # what was paid, from when; first entry: the price at launch
     image_id: str | None = None
     launch_asked_at: float | None = None  # RunInstances was called, or is about to be
+    unknown_launches: int = 0  # how often the launch had no answer
+    retry_at: float | None = None  # it is not asked again before
     instance_id: str | None = None
     spot_request_id: str | None = None
     running_at: float | None = None  # first seen running: billing starts
@@ -195,6 +198,7 @@ class JobRecord:
     detail: str | None = None  # one line for the person
     collected: bool = False  # results and logs are home
     collect_trouble: str | None = None  # why they are not, in one line
+    closing_tries: int = 0  # how often bringing home or sweeping did not work
     swept: bool = False  # group, keys: nothing of the job is left in the cloud
     finished_at: float | None = None
     total_steps: int | None = None
@@ -246,7 +250,9 @@ class Observed:
 
     machines: tuple[Machine, ...] | None
     reports: tuple[AgentStatus, ...] = ()  # the newest of each generation, over SSH or from the bucket
-    silent_s: tuple[tuple[int, float], ...] = ()  # generation -> seconds since its status last changed, as we saw it
+    silent_s: tuple[tuple[int, float], ...] = ()  # generation, seconds that its status was read and did not change
+    unreachable_s: tuple[tuple[int, float], ...] = ()  # generation, seconds without an answer over SSH or a checkpoint
+    words_unknown: tuple[int, ...] = ()  # generations whose last words could not be looked up in the bucket
     wanted: str = "run"  # "run" | "cancel"
     cloud_gone: bool = False
 
@@ -257,10 +263,6 @@ class Observed:
         if attempt.instance_id is not None:
             mine = [m for m in mine if m.instance_id == attempt.instance_id]
         return mine[0] if mine else None
-
-    def silence_s(self, generation: int) -> float:
-        """Seconds since the status of a generation's agent was last seen to change; 0 where nothing is known."""
-        return dict(self.silent_s).get(generation, 0.0)
 
     def report(self, generation: int) -> AgentStatus | None:
         """What the agent of a generation last said."""

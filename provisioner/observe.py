@@ -21,6 +21,7 @@ LOG_CHUNKS = (
     4  # in one pass: a run that prints faster must not keep us from seeing its machine; collect fetches the rest
 )
 READ_TIMEOUT_S = 10.0
+LOOK_GAP_S = 30.0
 
 
 class Observer:
@@ -36,7 +37,11 @@ class Observer:
         self._files = files
         self._job_dir = job_dir
         self._reports: dict[int, AgentStatus] = {}
-        self._changed_at: dict[int, float] = {}
+        self._silent_s: dict[int, float] = {}
+        self._unreachable_s: dict[int, float] = {}
+        self._published: dict[int, tuple[float, str | None]] = {}  # when the pointer was read, and its ETag
+        self._words_unknown: set[int] = set()
+        self._looked_at: float | None = None
         self.trouble: str | None = None  # why the cloud could not be asked in the last pass
 
     def observe(self, record: JobRecord, wanted: str, *, cloud_gone: Callable[[], bool]) -> Observed:
@@ -54,25 +59,56 @@ class Observer:
             except CloudUnreachable as error:
                 machines, self.trouble = None, str(error)
         seen = Observed(machines=machines, wanted=wanted)
-        for attempt in record.attempts:
-            if attempt.phase is Phase.WORKING:
-                self._hear(record, attempt, seen.machine(attempt))
         now = self._clock.now()
-        silent = tuple((g, now - at) for g, at in self._changed_at.items())
-        return replace(seen, reports=tuple(self._reports.values()), silent_s=silent)
+        # A pause of ours, such as a suspended laptop, is no silence of theirs.
+        gap_s = 0.0 if self._looked_at is None else min(max(0.0, now - self._looked_at), LOOK_GAP_S)
+        self._looked_at = now
+        self._words_unknown.clear()
+        if machines is not None:
+            for attempt in record.attempts:
+                if attempt.phase is Phase.WORKING:
+                    self._hear(record, attempt, seen.machine(attempt), gap_s)
+        return replace(
+            seen,
+            reports=tuple(self._reports.values()),
+            silent_s=tuple(self._silent_s.items()),
+            unreachable_s=tuple(self._unreachable_s.items()),
+            words_unknown=tuple(sorted(self._words_unknown)),
+        )
 
-    def _hear(self, record: JobRecord, attempt: Attempt, machine: Machine | None) -> None:
+    def _hear(self, record: JobRecord, attempt: Attempt, machine: Machine | None, gap_s: float) -> None:
         generation = attempt.generation
-        self._changed_at.setdefault(generation, self._clock.now())
         known = self._reports.get(generation)
         heard = None
         if machine is not None and machine.state is MachineState.RUNNING and machine.endpoint is not None:
             heard = self._ask(attempt, self._target(attempt, machine))
+            self._measure(record, generation, heard, known, gap_s)
         if heard is None and (known is None or known.phase not in FINAL_PHASES):
             heard = self._last_words(record, generation)
-        if heard is not None and heard != known and heard.generation == generation:
+        if heard is not None and heard.generation == generation:
             self._reports[generation] = heard
-            self._changed_at[generation] = self._clock.now()
+
+    def _measure(
+        self, record: JobRecord, generation: int, heard: AgentStatus | None, known: AgentStatus | None, gap_s: float
+    ) -> None:
+        """How long the agent has stood still, and how long nothing has been heard at all."""
+        if heard is not None:
+            self._unreachable_s[generation] = 0.0
+            still = heard == known and heard.phase not in FINAL_PHASES
+            self._silent_s[generation] = self._silent_s.get(generation, 0.0) + gap_s if still else 0.0
+            return
+        self._unreachable_s[generation] = self._unreachable_s.get(generation, 0.0) + gap_s
+        read_at, etag = self._published.get(generation, (0.0, None))
+        if self._clock.now() - read_at < LOOK_GAP_S:
+            return
+        try:
+            found = self._objects.get(Keys(record.prefix).latest)
+        except CloudUnreachable:
+            return
+        newest = found[1] if found else None
+        if etag is not None and newest != etag:
+            self._unreachable_s[generation] = 0.0  # it publishes checkpoints: it lives, we just can't reach it
+        self._published[generation] = (self._clock.now(), newest)
 
     def _target(self, attempt: Attempt, machine: Machine) -> Target:
         image = image_for(attempt.pool.instance_type, attempt.pool.cloud)
@@ -108,8 +144,12 @@ class Observer:
     def _last_words(self, record: JobRecord, generation: int) -> AgentStatus | None:
         try:
             found = self._objects.get(Keys(record.prefix).outcome(generation))
+        except CloudUnreachable:
+            self._words_unknown.add(generation)
+            return None
+        try:
             return status_from_json(found[0]) if found else None
-        except (CloudUnreachable, ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError):
             return None
 
 

@@ -42,21 +42,21 @@ class FakeAgent:
     notice_deadline_at: float | None = None
     fenced: bool = False
     stop_at: float | None = None
-    powered_off: bool = False
+    frozen_at: float | None = None  # its status no longer changes
     saved_steps: list[int] = field(default_factory=list)
 
     def status(self, now: float) -> AgentStatus:
         return AgentStatus(
             generation=self.config.generation,
             phase=self.phase,
-            heartbeat_at=now,
+            heartbeat_at=now if self.frozen_at is None else self.frozen_at,
             progress=Progress(
                 step=self.step, total_steps=self.total_steps, loss=1 / (1 + self.step), done=self.phase == "done"
             ),
             durable_step=self.durable,
             resumed_step=self.start_step or None,
             notice_deadline_at=self.notice_deadline_at,
-            run_seconds=now - self.started_at,
+            run_seconds=(now if self.frozen_at is None else self.frozen_at) - self.started_at,
             fenced=self.fenced,
             error="the run exited with 1" if self.phase == "failed" else None,
             failure="job" if self.phase == "failed" else None,
@@ -91,7 +91,7 @@ class World:
                 self._advance(agent, now)
 
     def _advance(self, agent: FakeAgent, now: float) -> None:
-        if agent.phase != "running":
+        if agent.phase != "running" or agent.frozen_at is not None:
             return
         instance = self.cloud.instances[agent.instance_id]
         if instance.doomed and agent.notice_deadline_at is None:

@@ -61,6 +61,10 @@ class Faults:
             raise ValueError(when)
         self._scripted += [(call, when, error)] * times
 
+    def pending(self, call: str) -> bool:
+        """Whether a scripted error of the call still waits."""
+        return any(entry[0] == call for entry in self._scripted)
+
     def moment(self, call: str, when: str) -> None:
         if self.hook is not None:
             self.hook(call, when)

@@ -12,7 +12,7 @@ from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.attempt_files import AttemptFiles
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.effects import Effects
-from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, PoolUnavailable, QuotaExceeded
+from cloudtrain.provisioner.errors import AccessError, CloudError, CloudUnreachable, PoolUnavailable, QuotaExceeded
 from cloudtrain.provisioner.journal import Journal
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.loop import JobLoop, Parts
@@ -137,6 +137,7 @@ def test_pools_without_capacity_are_each_asked_once_and_named(tmp_path: Path, wo
     for zone in ("use1-az1", "use1-az2", "use1-az4"):
         assert f"no capacity in {zone}" in bench.events()
     assert bill(record, world.clock.now()).lines[0].usd == 0
+    assert "resume" not in bench.events(), "nothing ran before, so nothing is resumed"
 
 
 def test_no_capacity_anywhere_ends_the_job_with_nothing_left(bench: Bench, world: World) -> None:
@@ -164,7 +165,8 @@ def test_in_recovery_a_job_waits_for_capacity_to_come_back(bench: Bench, world: 
 def test_a_quota_refusal_skips_every_pool_under_the_same_quota(bench: Bench, world: World) -> None:
     world.cloud.refuse(lambda pool: True, QuotaExceeded("quota L-3819A6DF", code="MaxSpotInstanceCountExceeded"))
     record = bench.run()
-    assert record.outcome is EndReason.NO_CAPACITY
+    assert (record.outcome, record.attempts[0].end_reason) == (EndReason.REFUSED, EndReason.QUOTA)
+    assert "quota L-3819A6DF" in (record.detail or "")
     assert world.cloud.count("launch") == 1
 
 
@@ -358,3 +360,106 @@ def test_results_that_can_not_come_home_are_told_once_and_tried_again(bench: Ben
     assert bench.events().count("make room") == 1
     blocked.unlink()
     assert bench.run().status is JobStatus.SUCCEEDED
+
+
+def test_a_machine_out_of_reach_that_publishes_checkpoints_is_left_alone_for_hours(tmp_path: Path) -> None:
+    world = World(total_steps=8_000)
+    bench = Bench(tmp_path, world)
+    bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
+    world.cut = True
+    record = bench.run()
+    assert (record.status, len(record.attempts)) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_a_machine_out_of_reach_that_does_nothing_is_given_up_in_the_end(tmp_path: Path) -> None:
+    world = World(total_steps=8_000)
+    bench = Bench(tmp_path, world)
+    bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
+    (agent,) = world.agents.values()
+    agent.frozen_at = cut_at = world.clock.now()
+    world.cut = True
+    bench.run(until=lambda: len(world.cloud.instances) == 2)
+    assert bench.store.get(bench.record.job_id).record.attempts[0].end_reason is EndReason.AGENT_LOST
+    assert 1800 <= world.clock.now() - cut_at < 2400
+
+
+def test_an_agent_that_stands_still_is_lost_within_minutes(tmp_path: Path) -> None:
+    world = World(total_steps=8_000)
+    bench = Bench(tmp_path, world)
+    bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
+    (agent,) = world.agents.values()
+    agent.frozen_at = frozen_at = world.clock.now()
+    bench.run(until=lambda: len(world.cloud.instances) == 2)
+    assert bench.store.get(bench.record.job_id).record.attempts[0].end_reason is EndReason.AGENT_LOST
+    assert 300 <= world.clock.now() - frozen_at < 600
+
+
+def test_a_laptop_that_slept_does_not_take_its_own_pause_for_the_agents_silence(tmp_path: Path) -> None:
+    world = World(total_steps=8_000)
+    bench = Bench(tmp_path, world)
+    bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
+    loop = bench.loop()
+    loop.open()
+    loop.pass_once()
+    world.clock.advance(6 * 3600)
+    world.cut = True  # the network is not back yet when the lid opens
+    for _ in range(10):
+        loop.pass_once()
+    world.cut = False
+    record = bench.run()
+    assert (record.status, len(record.attempts)) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_a_finished_job_is_not_run_again_because_the_bucket_was_silent_for_a_minute(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: any(a.step >= 290 for a in world.agents.values()))
+    world.cut = True  # its last words reach the bucket alone
+    world.clock.sleep(20)
+    loop = bench.loop()
+    loop.open()
+    world.objects.faults.add("get", CloudUnreachable("no network"), times=6)
+    while world.objects.faults.pending("get"):
+        loop.pass_once()
+        world.clock.sleep(5)
+    record = bench.run()
+    assert (record.status, len(record.attempts)) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_a_launch_without_an_answer_is_asked_seldom_told_once_and_given_up_with_its_region(
+    tmp_path: Path, world: World
+) -> None:
+    elsewhere = offering("euw1-az1", "0.19")
+    pool = replace(elsewhere.pool, region="eu-west-1")
+    bench = Bench(tmp_path, world, (*OFFERINGS, replace(elsewhere, pool=pool)))
+    world.cloud.refuse("us-east-1", CloudUnreachable("RequestLimitExceeded"))
+    record = bench.run()
+    assert record.status is JobStatus.SUCCEEDED
+    assert [a.pool.region for a in record.attempts] == ["us-east-1", "eu-west-1"]
+    assert world.cloud.count("launch") < 20
+    assert bench.events().count("RequestLimitExceeded; asking again") == 1
+
+
+def test_cancelling_while_the_launch_has_no_answer_does_not_wait_for_ever(bench: Bench, world: World) -> None:
+    world.cloud.refuse(lambda pool: True, CloudUnreachable("RequestLimitExceeded"))
+    bench.run(until=lambda: world.cloud.count("launch") == 2)
+    asked_at = world.clock.now()
+    bench.store.want(bench.record.job_id, "cancel")
+    assert bench.run().status is JobStatus.CANCELLED
+    assert world.clock.now() - asked_at < 200
+
+
+def test_a_pool_that_can_not_be_prepared_is_skipped_with_the_reason(bench: Bench, world: World) -> None:
+    world.cloud.faults.add("prepare", CloudError("MadeUpCode: no", code="MadeUpCode"))
+    record = bench.run()
+    assert record.status is JobStatus.SUCCEEDED
+    assert [a.end_reason for a in record.attempts] == [EndReason.NO_CAPACITY, EndReason.SUCCEEDED]
+    assert "MadeUpCode: no" in bench.events()
+
+
+def test_one_effects_trouble_keeps_no_other_from_being_done(bench: Bench, world: World) -> None:
+    world.cloud.faults.add("terminate", CloudError("MadeUpCode: no (request 1)", code="MadeUpCode"))
+    world.cloud.faults.add("terminate", CloudError("MadeUpCode: no (request 2)", code="MadeUpCode"))
+    bench.run(until=lambda: any(a.phase is Phase.BOOTING for a in bench.store.get(bench.record.job_id).record.attempts))
+    bench.store.want(bench.record.job_id, "cancel")
+    assert bench.run().status is JobStatus.CANCELLED
+    assert bench.events().count("trouble: MadeUpCode: no") == 1
+    nothing_left(world)

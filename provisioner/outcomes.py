@@ -1,0 +1,103 @@
+"""What came of an effect: values that ``decide.absorb`` folds into the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from cloudtrain.provisioner.model import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The image, and the pool's price now where the cloud names one."""
+
+    generation: int
+    image_id: str
+    price: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """RunInstances answered with a machine."""
+
+    generation: int
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRefused:
+    """RunInstances said no. ``fatal``: no other pool would say yes (permission, a wrong request).
+
+    ``quota`` widens the refusal to all pools of the same region, instance family letter and capacity type.
+    """
+
+    generation: int
+    detail: str
+    fatal: bool = False
+    quota: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchUnknown:
+    """No answer that says yes or no. ``asked``: RunInstances was sent, so a machine may exist."""
+
+    generation: int
+    detail: str
+    asked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """The agent runs."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShipRefused:
+    """The machine itself said no (full disk, broken Python): not a network fault."""
+
+    generation: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repriced:
+    """The pool's price now."""
+
+    generation: int
+    price: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Results and logs are home."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotCollected:
+    """Something could not be brought home yet, and why."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What the sweep could not delete yet."""
+
+    left: tuple[str, ...]
+
+
+Outcome = (
+    Resolved
+    | Launched
+    | LaunchRefused
+    | LaunchUnknown
+    | Shipped
+    | ShipRefused
+    | Repriced
+    | Collected
+    | NotCollected
+    | Swept
+)
