@@ -103,7 +103,7 @@ def _check(job_file: Path, cloud: str, options: _Options) -> None:
 def _show_plan(prepared: launching.Prepared, shot: Snapshot, options: _Options) -> None:
     """On stdout when the plan is all that was asked for; aside otherwise."""
     name, cloud = prepared.spec.name, prepared.cloud
-    text = f"{tables.plan(name, cloud, prepared.plan)}\n{tables.workdir(shot)}"
+    text = f"{tables.plan(prepared.spec, cloud, prepared.plan)}\n{tables.workdir(shot)}"
     if options.dry_run and options.json:
         click.echo(tables.one_object(report.planned(name, cloud, prepared.plan, shot)))
         return

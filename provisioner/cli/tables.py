@@ -9,9 +9,10 @@ from typing import Any
 
 from tabulate import tabulate
 
+from cloudtrain.pricing.requirements import Why
 from cloudtrain.provisioner import ledger
 from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, duration, printable, size
-from cloudtrain.provisioner.model import EndReason, JobRecord
+from cloudtrain.provisioner.model import EndReason, JobRecord, JobSpec
 from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.snapshot import Snapshot
 
@@ -31,7 +32,7 @@ def table(rows: Sequence[Sequence[object]], headers: Sequence[str], right: Seque
     return tabulate(cells, headers=headers, tablefmt="simple", colalign=align if cells else None, disable_numparse=True)
 
 
-def plan(name: str, cloud: str, planned: Plan) -> str:
+def plan(spec: JobSpec, cloud: str, planned: Plan) -> str:
     """The cheapest pools, how many more there are, and why the other types are out."""
     rows = [
         (
@@ -48,7 +49,7 @@ def plan(name: str, cloud: str, planned: Plan) -> str:
     head = ("zone", "type", "gpu", "vcpus", "memory", "bought", "$/hour")
     dated = max(offering.as_of for offering in planned.offerings)
     where = SIMULATED if cloud == "local" else f"AWS prices of {dated}"
-    lines = [f"Plan for {name} ({where})", "", table(rows, head, right=("vcpus", "memory", "$/hour")), ""]
+    lines = [f"Plan for {spec.name} ({where})", "", table(rows, head, right=("vcpus", "memory", "$/hour")), ""]
     more = len(planned.offerings) - len(rows)
     order = "tried in this order" + (f", then {more} more" if more else "")
     if planned.on_demand_usd_per_hour is not None:
@@ -58,6 +59,9 @@ def plan(name: str, cloud: str, planned: Plan) -> str:
         counts = Counter(d.why for d in planned.dropped)
         why = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
         lines.append(f"{counted(len(planned.dropped), 'other type')} out ({why})")
+    small = [d for d in planned.dropped if d.why is Why.MEMORY]
+    if small and spec.memory is None:  # our default, which may cost them money
+        lines.append(f"  {small[0].instance_type}: {small[0].reason}; or set `memory`")
     return "\n".join(lines)
 
 

@@ -83,6 +83,15 @@ def test_dry_run_shows_the_plan_and_leaves_nothing(world: World, job_file: Path)
     assert list((world.home.root / "jobs").iterdir()) == []
 
 
+def test_a_plan_says_what_the_default_for_memory_leaves_out(world: World, job_file: Path) -> None:
+    reason = "g4dn.xlarge: memory 16 GiB < 24 GiB needed (1.5x GPU memory); or set `memory`"
+    assert reason not in world.run("launch", job_file, "--dry-run")[1]
+    job_file.write_text(JOB_FILE.replace(", memory: 16+", ""))
+    _, out, _ = world.run("launch", job_file, "--dry-run")
+    assert reason in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_dry_run_as_json_is_one_object(world: World, job_file: Path) -> None:
     code, out, _ = world.run("launch", job_file, "--dry-run", "--cloud", "local", "-o", "json")
     found = json.loads(out)

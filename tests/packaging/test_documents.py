@@ -60,6 +60,12 @@ def test_job_files_are_accepted(document: str, tmp_path: Path) -> None:
     assert jobfile.load(path).workdir == str(tmp_path)
 
 
+def test_the_own_script_of_the_readme_is_the_one_to_copy() -> None:
+    folder = ROOT / "templates/own_script"
+    assert blocks("README.md", "yaml") == [(folder / "job.yaml").read_text()]
+    assert blocks("README.md", "python") == [(folder / "train.py").read_text()]
+
+
 def test_every_served_key_is_in_the_job_file_document() -> None:
     (text,) = blocks("docs/job-file.md", "yaml")
     for key in {*jobfile.JOB_KEYS, *jobfile.RESOURCE_KEYS, *jobfile.CHECKPOINT_KEYS} - {"num_nodes"}:
