@@ -23,11 +23,14 @@ DISTRIBUTIONS = ("boto3", "botocore", "s3transfer", "jmespath", "python-dateutil
 BOTOCORE_DATA = ("s3", "sts", "endpoints.json", "partitions.json", "sdk-default-configuration.json", "_retry.json")
 BOTO3_DATA = ("s3",)
 
+# tar's last words are "Exiting with failure status"; what it met before may lie far above them.
+_SAY_DISK_FULL = """df -Pk . | awk 'END { if ($4 < 1024) print "the disk is full: raise resources.disk_size" }' >&2"""
+
 
 def ship_command(image_python: str) -> str:
     """The shell line that takes the stream of ``bundle`` on stdin and starts the agent. Harmless to repeat."""
     python = shlex.quote(image_python)
-    unpack = "mkdir -p cloudtrain && cd cloudtrain && tar -xf -"
+    unpack = f"mkdir -p cloudtrain && cd cloudtrain && {{ tar -xf - || {{ {_SAY_DISK_FULL}; exit 1; }}; }}"
     return f"{unpack} && exec {python} agent/cloudtrain/trainer/agent/bootstrap.py"
 
 

@@ -134,5 +134,5 @@ def test_static_parts_are_built_once() -> None:
 
 def test_the_command_quotes_the_interpreter() -> None:
     assert ship_command("/opt/my env/bin/python").endswith(
-        "tar -xf - && exec '/opt/my env/bin/python' agent/cloudtrain/trainer/agent/bootstrap.py"
+        " && exec '/opt/my env/bin/python' agent/cloudtrain/trainer/agent/bootstrap.py"
     )
