@@ -19,6 +19,7 @@ from cloudtrain.provisioner.plan import Plan, make_plan
 from cloudtrain.provisioner.snapshot import Snapshot, take
 
 LOCAL_OWNER = "local"
+PROCESS_TABLE = Path("/proc/self/stat")
 NO_AWS_YET = (
     "launch on AWS is not supported yet: a real AWS run needs `cloudtrain setup`, which does not exist yet; "
     "--cloud local runs the job on this computer"
@@ -99,9 +100,11 @@ def warm(home: Home, cloud: str) -> None:
 
 
 def require_local_extra() -> None:
-    """Raise where the embedded cloud's packages are missing."""
+    """Raise where the embedded cloud's packages, or the process table that its hosts read, are missing."""
     import importlib.util  # noqa: PLC0415 - only asked on --cloud local
 
+    if not PROCESS_TABLE.exists():
+        raise CloudtrainError(f"--cloud local needs Linux, whose {PROCESS_TABLE} it reads; run it in a virtual machine")
     missing = [name for name in ("moto", "flask", "psutil") if importlib.util.find_spec(name) is None]
     if missing:
         raise CloudtrainError(f"--cloud local needs {', '.join(missing)}: pip install 'cloudtrain[local]'")

@@ -162,6 +162,16 @@ def test_detach_as_json(world: World, job_file: Path) -> None:
     assert (code, json.loads(out)) == (0, {"schema_version": 1, "job": the_job(world), "status": "PENDING"})
 
 
+def test_the_local_cloud_is_refused_where_there_is_no_process_table(
+    world: World, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "PROCESS_TABLE", tmp_path / "none")
+    code, out, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert (code, out) == (1, "")
+    assert "needs Linux" in err
+    assert world.store.list() == ()
+
+
 def test_aws_is_refused_for_now_before_anything_happens(world: World, job_file: Path) -> None:
     code, out, err = world.run("launch", job_file, "--yes")
     assert (code, out) == (2, "")
