@@ -42,6 +42,12 @@ def _power_off(name: str, arguments: list[str], control: str) -> None:
     _replace(f"{control}/{POWEROFF}", " ".join([name, *arguments]) + "\n")
 
 
+def _init(name: str, arguments: list[str], control: str) -> None:
+    if arguments != ["0"]:
+        raise Refused("a local host has no runlevels: switch it off with poweroff")
+    _power_off("poweroff", [], control)
+
+
 def _systemctl(name: str, arguments: list[str], control: str) -> None:
     words = [word for word in arguments if not word.startswith("-")]
     verb, units = (words[0], words[1:]) if words else ("", [])
@@ -129,14 +135,21 @@ def _replace(path: str, text: str) -> None:
     os.replace(fresh, path)
 
 
+_NO_RIGHTS = "run the command as yourself, within the host's home"
+
 COMMANDS: dict[str, Callable[[str, list[str], str], None]] = {
     "poweroff": _power_off,
     "shutdown": _power_off,
     "reboot": _power_off,
     "halt": _power_off,
+    "init": _init,
+    "telinit": _init,
     "systemctl": _systemctl,
     "systemd-run": _systemd_run,
-    "sudo": _refuse("run the command as yourself, within the host's home"),
+    "sudo": _refuse(_NO_RIGHTS),
+    "su": _refuse(_NO_RIGHTS),
+    "doas": _refuse(_NO_RIGHTS),
+    "pkexec": _refuse(_NO_RIGHTS),
     "sshd": _refuse("its SSH server is the embedded cloud's"),
     "service": _refuse("its SSH server is the embedded cloud's"),
 }

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.localcloud import shims
 from tests.e2e.namespaces import apart, bind
 from tests.e2e.story import Person
 from tests.ssh.hostkit import KINDS, require
@@ -21,6 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-safety")]
 REFUSED = (
     "sudo -n id",
     "sudo systemctl poweroff",
+    "su -c id",
+    "pkexec id",
+    "init 6",
     "systemctl restart ssh",
     "systemctl restart sshd.service",
     "systemctl reboot",
@@ -33,6 +35,8 @@ REFUSED = (
     "shutdown -h +1",
     "systemd-run --user sleep 1",
 )
+# Not taken from the stand-ins: one that gets lost must end in a trap. Hosts of the kind sshd start the real sshd.
+TRAPPED = {line.split()[0] for line in REFUSED} - {"sshd"} | {"poweroff", "halt"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def computer() -> Iterator[Computer]:
     top = Path(tempfile.mkdtemp(prefix="cloudtrain-safety-", dir="/var/tmp"))
     for name in ("home", "desk", "tmp", "trap", "state"):
         (top / name).mkdir()
-    for name in shims.COMMANDS.keys() - {"sshd"}:  # hosts of that kind start it
+    for name in TRAPPED:
         trap = top / "trap" / name
         trap.write_text(f'#!/bin/sh\necho {name} "$@" >> {top}/trap/log\n')
         trap.chmod(0o755)
@@ -117,6 +121,7 @@ def test_what_would_change_the_computer_is_refused_and_nothing_is_written_beside
     results = computer.top / "results"
     said = computer.person.ok("launch", str(job), "--cloud", "local", "--yes", "--into", str(results))
     assert "the job's `run` is an ordinary process on this computer, with your rights" in said.err.splitlines()
+    assert computer.trapped == ""
     for name in ("setup.txt", "run.txt"):
         answers = [line.split("|") for line in (results / name).read_text().splitlines()]
         assert [line for _, line, _, _ in answers] == list(REFUSED)
@@ -125,7 +130,6 @@ def test_what_would_change_the_computer_is_refused_and_nothing_is_written_beside
             assert first.startswith(f"{line.split()[0]}: ")
     hosts = computer.person.home / "local" / "hosts"
     assert all(Path(word).is_relative_to(hosts) for word in (results / "where.txt").read_text().split())
-    assert computer.trapped == ""
     assert computer.files() == before
     assert computer.person.machines() == []
 

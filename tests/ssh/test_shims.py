@@ -40,6 +40,8 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "systemctl poweroff",
         "systemctl --no-block poweroff",
         "systemctl --force --force halt",
+        "init 0",
+        "telinit 0",
     ],
 )
 def test_power_off(line: str, control: Path) -> None:
@@ -52,6 +54,11 @@ def test_power_off(line: str, control: Path) -> None:
     [
         ("sudo id", "a local host has no sudo"),
         ("sudo -n systemctl poweroff", "a local host has no sudo"),
+        ("su -c id", "a local host has no su"),
+        ("doas id", "a local host has no doas"),
+        ("pkexec id", "a local host has no pkexec"),
+        ("init 6", "has no runlevels"),
+        ("telinit", "has no runlevels"),
         ("sshd -D", "a local host has no sshd"),
         ("service ssh restart", "a local host has no service"),
         ("systemctl reload ssh", "'systemctl reload ssh' was not run"),
