@@ -6,6 +6,7 @@ capacity here" also after Karpenter (karpenter-provider-aws pkg/errors) and Para
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,7 +52,6 @@ class Row:
     advice: str = ""
 
 
-_NEXT_POOL = "another pool is tried"
 _ASK_QUOTA = "ask for more in the Service Quotas console, or use another region or family"
 _REFRESH = "refresh your credentials (for example `aws sso login`) and repeat"
 _RIGHTS = "ask your administrator for this permission"
@@ -61,21 +61,21 @@ _SETUP = "check that it exists and that this account may use it"
 
 ROWS: dict[str, Row] = {
     # No capacity in this pool. InsufficientInstanceCapacity comes with HTTP 500.
-    "InsufficientInstanceCapacity": Row(Kind.POOL, _NEXT_POOL),
-    "InsufficientHostCapacity": Row(Kind.POOL, _NEXT_POOL),
-    "InsufficientReservedInstanceCapacity": Row(Kind.POOL, _NEXT_POOL),
-    "ReservationCapacityExceeded": Row(Kind.POOL, _NEXT_POOL),
-    "InsufficientCapacity": Row(Kind.POOL, _NEXT_POOL),
-    "UnfulfillableCapacity": Row(Kind.POOL, _NEXT_POOL),
-    "InsufficientFreeAddressesInSubnet": Row(Kind.POOL, _NEXT_POOL),
-    "SpotMaxPriceTooLow": Row(Kind.POOL, _NEXT_POOL),
-    "Unsupported": Row(Kind.POOL, _NEXT_POOL),
-    "InvalidInstanceType.NotFound": Row(Kind.POOL, _NEXT_POOL),
-    "InvalidAMIID.NotFound": Row(Kind.POOL, _NEXT_POOL),
-    "InvalidAMIID.Unavailable": Row(Kind.POOL, _NEXT_POOL),
-    "InvalidAMIID.Malformed": Row(Kind.POOL, _NEXT_POOL),
-    "InvalidSubnetID.NotFound": Row(Kind.POOL, _NEXT_POOL),
-    "ParameterNotFound": Row(Kind.POOL, _NEXT_POOL),
+    "InsufficientInstanceCapacity": Row(Kind.POOL),
+    "InsufficientHostCapacity": Row(Kind.POOL),
+    "InsufficientReservedInstanceCapacity": Row(Kind.POOL),
+    "ReservationCapacityExceeded": Row(Kind.POOL),
+    "InsufficientCapacity": Row(Kind.POOL),
+    "UnfulfillableCapacity": Row(Kind.POOL),
+    "InsufficientFreeAddressesInSubnet": Row(Kind.POOL),
+    "SpotMaxPriceTooLow": Row(Kind.POOL),
+    "Unsupported": Row(Kind.POOL),
+    "InvalidInstanceType.NotFound": Row(Kind.POOL),
+    "InvalidAMIID.NotFound": Row(Kind.POOL),
+    "InvalidAMIID.Unavailable": Row(Kind.POOL),
+    "InvalidAMIID.Malformed": Row(Kind.POOL),
+    "InvalidSubnetID.NotFound": Row(Kind.POOL),
+    "ParameterNotFound": Row(Kind.POOL),
     # Quotas.
     "MaxSpotInstanceCountExceeded": Row(Kind.QUOTA, _ASK_QUOTA),
     "VcpuLimitExceeded": Row(Kind.QUOTA, _ASK_QUOTA),
@@ -159,6 +159,9 @@ ROWS: dict[str, Row] = {
     "DependencyViolation": Row(Kind.REFUSED),
 }
 
+# Met once for each pool under a shortage; AWS's message is 200 characters of the code and the zone again.
+_SAYS_IT_ALL = ("InsufficientInstanceCapacity",)
+_LOCAL_URL = re.compile(r"(https?://127\.0\.0\.1:\d+)/[^\s\"']*")  # the embedded cloud's path is its secret
 _PROFILE_IN_MESSAGE = "iaminstanceprofile"  # RunInstances says so with InvalidParameterValue
 
 
@@ -227,7 +230,8 @@ def _from_reply(error: boto.ClientError, doing: str, unknown: Kind) -> Cloudtrai
     message = str(error.response.get("Error", {}).get("Message", ""))
     found = row(code, int(about.get("HTTPStatusCode", 400)), message)
     advice = found.advice if found else "this code is unknown here; it is not tried again"
-    text = f"{doing}: {code}: {_one_line(message)} (request {about.get('RequestId') or 'without id'})"
+    said = "" if code in _SAYS_IT_ALL else f": {_one_line(message)}"
+    text = f"{doing}: {code}{said} (request {about.get('RequestId') or 'without id'})"
     text = f"{text}; {advice}" if advice else text
     return _made(found.kind if found else unknown, text, code)
 
@@ -256,6 +260,6 @@ def _made(kind: Kind, text: str, code: str) -> CloudtrainError:
 
 def _one_line(text: object) -> str:
     """A message on one line. EC2's encoded authorization messages are some 900 characters of no use to a reader."""
-    line = " ".join(str(text).split())
+    line = _LOCAL_URL.sub(r"\1/…", " ".join(str(text).split()))
     head, found, _ = line.partition(" Encoded authorization failure message:")
     return head if found else line[:500]

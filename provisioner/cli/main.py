@@ -86,7 +86,7 @@ def main(args: list[str] | None = None) -> int:
         return _complain(str(error), error.exit_code)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "cloudtrain"
-        return _complain(f"{error.format_message()} See `{where} --help`.", EXIT_USAGE)
+        return _complain(f"{error.format_message().rstrip('.')}; see `{where} --help`", EXIT_USAGE)
     except click.ClickException as error:
         return _complain(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):

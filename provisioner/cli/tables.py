@@ -12,7 +12,7 @@ from tabulate import tabulate
 from cloudtrain.pricing.requirements import Why
 from cloudtrain.provisioner import ledger
 from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, duration, printable, size
-from cloudtrain.provisioner.model import EndReason, JobRecord, JobSpec
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, Phase
 from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.snapshot import Snapshot
 
@@ -94,7 +94,7 @@ def jobs(rows: Sequence[Mapping[str, Any]], *, wide: bool) -> str:
 
 
 def bill(record: JobRecord, now: float) -> str:
-    """One row for each attempt, then what it comes to."""
+    """One row for each attempt that had a machine or may still get one, then what it comes to."""
     total = ledger.bill(record, now)
     rows = [
         (
@@ -107,12 +107,17 @@ def bill(record: JobRecord, now: float) -> str:
             line.lost_steps,
         )
         for attempt, line in zip(record.attempts, total.lines, strict=True)
+        if not _got_none(attempt)
     ]
+    refused = Counter(attempt.end_reason for attempt in record.attempts if _got_none(attempt))
     note = f" ({SIMULATED})" if record.cloud == "local" else ""
     lines = [f"Bill for {record.job_id}{note}"]
     if rows:
         head = ("zone", "type", "bought", "state", "time", "$", "lost steps")
         lines += ["", table(rows, head, right=("time", "$", "lost steps")), ""]
+    if refused:
+        why = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
+        lines.append(f"{counted(refused.total(), 'attempt')} got no machine ({why})")
     lines.append(f"total {dollars(float(total.usd))} for {duration(total.seconds)} of machine time")
     if total.usd_on_demand is not None and total.savings_pct is not None:
         saved = f"{total.savings_pct} % saved" if total.savings_pct >= 0 else f"{-total.savings_pct} % more"
@@ -125,6 +130,11 @@ def bill(record: JobRecord, now: float) -> str:
     if record.metrics:
         lines.append(", ".join(f"{name} {value:.4g}" for name, value in record.metrics))
     return "\n".join(lines)
+
+
+def _got_none(attempt: Attempt) -> bool:
+    """Whether the attempt ended without ever having a machine."""
+    return attempt.phase is Phase.ENDED and attempt.instance_id is None and attempt.running_at is None
 
 
 def results(record: JobRecord) -> str | None:

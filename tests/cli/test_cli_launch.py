@@ -328,6 +328,7 @@ def test_a_bill_shows_each_attempt(world: World, job_file: Path) -> None:
     attempts = (
         over(1, 4000, EndReason.INTERRUPTED, steps=(0, 300)),
         over(2, 30, EndReason.SUCCEEDED, steps=(260, 900)),
+        *(replace(over(n, 0, EndReason.NO_CAPACITY, steps=(0, 0)), running_at=None, start_step=None) for n in (3, 4)),
     )
     world.script = [ends(attempts=attempts)]
     _, out, _ = world.run("launch", job_file, "--cloud", "local", "--yes")
@@ -336,3 +337,4 @@ def test_a_bill_shows_each_attempt(world: World, job_file: Path) -> None:
         ["use1-az1", "g4dn.xlarge", "spot", "interrupted", "1h06m", "0.4000", "40"],
         ["use1-az2", "g4dn.xlarge", "spot", "succeeded", "30s", "0.0060", "0"],
     ]
+    assert "2 attempts got no machine (no-capacity 2)" in out
