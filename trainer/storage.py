@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from .agent.objects import Conflict, ObjectsError
 _DELETE_BATCH = 1000  # DeleteObjects' limit
 _CONFLICT_TRIES = 5
 _CONFLICT_WAIT_S = 0.1
+_LOCAL_URL = re.compile(r"(https?://127\.0\.0\.1:\d+)/[^\s\"']*")  # the embedded cloud's path is its secret
 _MISSING = ("NoSuchKey", "404", "NotFound")
 
 
@@ -139,7 +141,8 @@ def _translated(doing: str) -> Iterator[None]:
 
 
 def _translate(error: BaseException, doing: str) -> ObjectsError:
-    text = f"{doing}: {' '.join(str(error).split())}"
+    words = _LOCAL_URL.sub(r"\1/…", " ".join(str(error).split()))
+    text = f"{doing}: {words}"
     code = error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
     if code in ("PreconditionFailed", "412"):
         return Conflict(text)

@@ -20,6 +20,7 @@ from cloudtrain.provisioner.errors import (
     QuotaExceeded,
     UsageError,
 )
+from cloudtrain.trainer import storage
 
 CLASSES = {
     Kind.POOL: PoolUnavailable,
@@ -166,3 +167,11 @@ def test_the_block_form_keeps_the_cause_and_lets_others_through() -> None:
     assert isinstance(caught.value.__cause__, boto.ClientError)
     with pytest.raises(KeyError), translated("launch"):
         raise KeyError
+
+
+def test_the_embedded_clouds_secret_path_stays_out_of_messages() -> None:
+    url = "http://127.0.0.1:4242/0123456789abcdef/bucket/key"
+    for lost in (boto.ConnectionClosedError(endpoint_url=url), boto.EndpointConnectionError(endpoint_url=url)):
+        for text in (str(translate(lost, "bucket b")), str(storage._translate(lost, "read b/k"))):
+            assert "0123456789abcdef" not in text
+            assert "127.0.0.1:4242" in text
