@@ -97,7 +97,9 @@ class Control:
         with self.state.lock:
             found = [life for life in self.state.of_job(job) if life.host is not None]
         if not found:
-            raise LookupError(f"no machine of {job} runs in the local cloud")
+            raise LookupError(
+                f"no machine of {job} runs in the local cloud; `cloudtrain local status` shows those that do"
+            )
         for life in found:
             if life.host is not None:
                 life.host.set_cut(cut)
