@@ -1,6 +1,6 @@
 """What is said about jobs, as values for JSON, CSV and tables. Pure: the record, the live view and the time come in.
 
-Times are ISO 8601 in UTC, but for ``first_step_at``, which is there to be measured with: Unix seconds. Money is USD as a
+Times are ISO 8601 in UTC; ``first_step_at``, which is there to be measured with, is Unix seconds. Money is USD as a
 number, durations are seconds. A value that is not known is None.
 """
 
