@@ -200,6 +200,12 @@ def _working(
         return replace(step, events=events + step.events)
     if leaving is not None:
         return _stop(attempt, machine, now, leaving, limits)
+    if report is not None and report.phase == "saving" and report.notice_deadline_at is None:
+        since = attempt.saving_since if attempt.saving_since is not None else now
+        if now - since > limits.delivery_s:
+            why = report.error or "the bucket takes nothing"
+            return end(attempt, EndReason.MACHINE_UNFIT, f"results not delivered in {now - since:.0f} s: {why}", now)
+        attempt = replace(attempt, saving_since=since)
     silent = dict(seen.silent_s).get(attempt.generation, 0.0)
     if silent > limits.silent_s:
         return end(attempt, EndReason.AGENT_LOST, f"it answers, but its agent stood still for {silent:.0f} s", now)

@@ -34,6 +34,7 @@ class Journal:
         self.record = stored.record
         self._version = stored.version
         self._etag = stored.etag
+        self._behind = False  # the bucket's copy lacks what was kept here while it did not answer
 
     @property
     def kept(self) -> bool:
@@ -59,19 +60,23 @@ class Journal:
 
         Raises DrivenElsewhere, CloudUnreachable (nothing was saved), CloudGone.
         """
-        if record == self.record:
+        if record == self.record and not self._behind:
             return record
-        if material(record) != material(self.record):
+        if self._behind or material(record) != material(self.record):
             record = replace(record, revision=self.record.revision + 1)
             try:
                 self._etag = self._objects.put(self._key, encode(record), if_match=self._etag)
             except Conflict:
                 self._after_conflict(record)
+            self._behind = False
         self._keep(record)
         return record
 
     def save_locally(self, record: JobRecord) -> None:
-        """Keep a record whose bucket is gone."""
+        """Keep a record while its bucket does not answer, or is gone. The bucket's copy follows with the next save."""
+        if material(record) != material(self.record):
+            record = replace(record, revision=self.record.revision + 1)
+            self._behind = True
         self._keep(record)
 
     @property
@@ -93,6 +98,7 @@ class Journal:
 
     def _take_up(self) -> None:
         theirs, self._etag = self._read()
+        self._behind = theirs.revision < self.record.revision
         if theirs.revision > self.record.revision:  # equal: ours has the same facts and newer progress
             self.record = theirs
 

@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cloudtrain.provisioner.attempts import Effect, Terminate
+from cloudtrain.provisioner.attempts import Effect
 from cloudtrain.provisioner.decide import Decision, absorb, decide, refused
 from cloudtrain.provisioner.effects import Effects
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
 from cloudtrain.provisioner.journal import DrivenElsewhere, Journal, material
 from cloudtrain.provisioner.live import view
-from cloudtrain.provisioner.model import Observed, Phase
+from cloudtrain.provisioner.model import JobRecord, Observed, Phase
 from cloudtrain.provisioner.observe import Observer
 from cloudtrain.provisioner.ports import Clock, Store
 
@@ -47,6 +47,8 @@ class JobLoop:
         self._quiet_saved_at = 0.0
         self._first_step_at: float | None = None
         self._told: set[str] = set()
+        self._seen = Observed(machines=None)  # the newest look, for the live view
+        self._unkept: CloudtrainError | None = None  # why the bucket's copy could not be written in this pass
 
     def run(self) -> None:
         """Until the job is final. Raises DrivenElsewhere when another home has taken it over."""
@@ -96,13 +98,11 @@ class JobLoop:
         except CloudGone:
             seen = Observed(machines=None, wanted=wanted, cloud_gone=True)
         decision = decide(record, seen, self._clock.now())
-        try:
-            self._keep(decision, seen)
-        except (CloudUnreachable, AccessError):
-            # Without its record nothing new may begin. What is to end ends all the same: it is asked again until seen.
-            self._act(tuple(effect for effect in decision.effects if isinstance(effect, Terminate)), seen)
-            raise
+        self._unkept = None
+        self._keep(decision, seen)
         self._act(decision.effects, seen)
+        if self._unkept is not None:
+            raise self._unkept
         return material(self._journal.record) != material(record)
 
     def _act(self, effects: tuple[Effect, ...], seen: Observed) -> None:
@@ -125,17 +125,31 @@ class JobLoop:
         if words not in self._told:
             self._told.add(words)
             self._store.add_event(record.job_id, now, f"trouble: {words}")
-        document = view(record, Observed(machines=None), now, first_step_at=self._first_step_at, trouble=words)
+        document = view(record, self._seen, now, first_step_at=self._first_step_at, trouble=words)
         self._store.set_live(record.job_id, json.dumps(document))
 
+    def _save(self, record: JobRecord) -> None:
+        """In the bucket, then here. While the bucket does not answer, here alone: what runs can be watched and ended.
+
+        A new generation is claimed in the bucket or not at all: another computer may be claiming it.
+        """
+        try:
+            self._journal.save(record)
+        except (CloudUnreachable, AccessError) as error:
+            if record.generation != self._journal.record.generation:
+                raise
+            self._journal.save_locally(record)
+            self._unkept = error
+
     def _keep(self, decision: Decision, seen: Observed) -> None:
+        self._seen = seen
         now = self._clock.now()
         before = self._journal.record
         if seen.cloud_gone:
             self._journal.save_locally(decision.record)
         elif material(decision.record) != material(before) or now - self._quiet_saved_at > QUIET_SAVE_S:
             self._quiet_saved_at = now
-            self._journal.save(decision.record)
+            self._save(decision.record)
         for text in decision.events:
             self._store.add_event(before.job_id, now, text)
         if self._first_step_at is None and any(report.progress.step >= 1 for report in seen.reports):

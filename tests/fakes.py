@@ -61,6 +61,10 @@ class Faults:
             raise ValueError(when)
         self._scripted += [(call, when, error)] * times
 
+    def clear(self) -> None:
+        """Forget every scripted error."""
+        self._scripted.clear()
+
     def pending(self, call: str) -> bool:
         """Whether a scripted error of the call still waits."""
         return any(entry[0] == call for entry in self._scripted)
