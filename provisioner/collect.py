@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path, PurePosixPath
 
 from cloudtrain.provisioner.errors import CloudtrainError, NotFound
+from cloudtrain.provisioner.home import log_path
 from cloudtrain.provisioner.model import JobRecord
-from cloudtrain.provisioner.observe import log_path
 from cloudtrain.provisioner.ports import ObjectStore
 from cloudtrain.trainer.contract import Keys
 

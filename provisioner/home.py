@@ -49,3 +49,8 @@ class Home:
         path = self.root / "jobs" / job_id
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
+
+
+def log_path(job_dir: Path, generation: int) -> Path:
+    """Our copy of an attempt's log."""
+    return job_dir / "logs" / f"{generation:04d}.log"

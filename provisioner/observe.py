@@ -9,6 +9,7 @@ from pathlib import Path
 from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.attempt_files import AttemptFiles
 from cloudtrain.provisioner.errors import CloudGone, CloudUnreachable, RemoteError
+from cloudtrain.provisioner.home import log_path
 from cloudtrain.provisioner.model import Attempt, Image, JobRecord, Machine, MachineState, Observed, Phase
 from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
 from cloudtrain.trainer.contract import FINAL_PHASES, AgentStatus, Keys, status_from_json
@@ -151,8 +152,3 @@ class Observer:
             return status_from_json(found[0]) if found else None
         except (ValueError, TypeError, AttributeError):
             return None
-
-
-def log_path(job_dir: Path, generation: int) -> Path:
-    """Our copy of an attempt's log."""
-    return job_dir / "logs" / f"{generation:04d}.log"

@@ -12,9 +12,8 @@ import click
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs
 from cloudtrain.provisioner.cli.words import printable, say
-from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.home import Home, log_path
 from cloudtrain.provisioner.model import JobRecord
-from cloudtrain.provisioner.observe import log_path
 from cloudtrain.provisioner.ports import Clock, Store
 
 POLL_S = 0.2

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.provisioner.home import log_path
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
-from cloudtrain.provisioner.observe import log_path
 from tests.records import job, over
 
 from .world import World

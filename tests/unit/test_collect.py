@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner.collect import CollectError, collect
+from cloudtrain.provisioner.home import log_path
 from cloudtrain.provisioner.model import EndReason, JobRecord
-from cloudtrain.provisioner.observe import log_path
 from cloudtrain.trainer.contract import Keys
 from tests.fakes import FakeObjectStore
 from tests.records import job, over
