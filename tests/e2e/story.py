@@ -62,8 +62,13 @@ class Person:
         )
 
     def wait(self, process: subprocess.Popen[str]) -> Said:
-        """What a started command printed once it has ended."""
-        out, err = process.communicate(timeout=PATIENCE_S)
+        """What a started command printed once it has ended; one that does not end is killed, and fails the test."""
+        try:
+            out, err = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"{process.args!r} did not end in {PATIENCE_S:.0f} s:\n{out}\n{err}") from None
         return Said(process.returncode, out, err)
 
     def run(self, *arguments: str) -> Said:
