@@ -229,8 +229,7 @@ def _finished(attempt: Attempt, report: AgentStatus, now: float, limits: Limits,
     if report.phase == "done":
         return end(attempt, EndReason.SUCCEEDED, None, now)
     if report.phase == "failed":
-        reason = {"machine": EndReason.MACHINE_UNFIT, "max_run": EndReason.MAX_RUN}.get(report.failure or "")
-        return end(attempt, reason or EndReason.JOB_FAILED, report.error, now)
+        return end(attempt, _fault(report), report.error, now)
     if report.fenced:
         return end(attempt, EndReason.FENCED, "a newer generation exists", now)
     if attempt.notice_at is None or leaving is not None:
@@ -279,8 +278,7 @@ def _machine_went(
     if report is not None and report.phase == "done":
         return Step(ended(attempt, EndReason.SUCCEEDED, None, now))
     if report is not None and report.phase == "failed":
-        reason = {"machine": EndReason.MACHINE_UNFIT, "max_run": EndReason.MAX_RUN}.get(report.failure or "")
-        return Step(ended(attempt, reason or EndReason.JOB_FAILED, report.error, now))
+        return Step(ended(attempt, _fault(report), report.error, now))
     if leaving is not None and attempt.stop_asked_at is not None:
         return Step(ended(attempt, leaving, None, now))  # it stopped as it was asked, and powered off
     words = machine.state_message or machine.state_reason or "no reason given"
@@ -288,6 +286,12 @@ def _machine_went(
         gone = replace(attempt, ended_by_cloud=True)
         return Step(ended(gone, EndReason.INTERRUPTED, words, now))
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
+
+
+def _fault(report: AgentStatus) -> EndReason:
+    """Whose fault a failed attempt was."""
+    faults = {"machine": EndReason.MACHINE_UNFIT, "max_run": EndReason.MAX_RUN}
+    return faults.get(report.failure or "", EndReason.JOB_FAILED)
 
 
 def _words_awaited(

@@ -92,8 +92,6 @@ def refused(record: JobRecord, detail: str, now: float) -> JobRecord:
         record,
         outcome=EndReason.REFUSED,
         detail=detail,
-        collected=True,
-        swept=True,
         finished_at=now,
         status=JobStatus.FAILED,
     )
@@ -112,8 +110,6 @@ def _lost(record: JobRecord, now: float) -> Decision:
         attempts=over,
         outcome=EndReason.CLOUD_LOST,
         detail=detail,
-        collected=True,
-        swept=True,
         finished_at=now,
         status=JobStatus.FAILED,
     )

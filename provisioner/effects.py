@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from cloudtrain.provisioner import attempts as at
 from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.adapters.userdata import extend_command
-from cloudtrain.provisioner.attempt_files import AttemptFiles
 from cloudtrain.provisioner.collect import CollectError, collect
 from cloudtrain.provisioner.errors import (
     AccessError,
@@ -22,7 +20,7 @@ from cloudtrain.provisioner.errors import (
     RemoteError,
     UsageError,
 )
-from cloudtrain.provisioner.model import Attempt, Image, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, Image, JobRecord, LaunchRequest, Machine
 from cloudtrain.provisioner.outcomes import (
     Collected,
     Launched,
@@ -36,11 +34,11 @@ from cloudtrain.provisioner.outcomes import (
     ShipRefused,
     Swept,
 )
-from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
+from cloudtrain.provisioner.ports import Target
+from cloudtrain.provisioner.reach import Reach
 from cloudtrain.provisioner.shipping import bundle, ship_command
 from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
 
-INSTANCE_PROFILE = "cloudtrain-machine"
 SHIP_TIMEOUT_S = 900.0
 COMMAND_TIMEOUT_S = 20.0
 STOP_GRACE_S = 30.0
@@ -50,15 +48,8 @@ FENCE_TRIES = 10
 class Effects:
     """The effects of one job. ``perform`` returns None when the outcome is unknown: the next pass asks again."""
 
-    def __init__(
-        self, cloud: Cloud, remote: Remote, objects: ObjectStore, clock: Clock, files: AttemptFiles, job_dir: Path
-    ) -> None:
-        self._cloud = cloud
-        self._remote = remote
-        self._objects = objects
-        self._clock = clock
-        self._files = files
-        self._job_dir = job_dir
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
 
     def perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
         """Do it. None: done, or unknown; the next pass looks and asks again. Raises CloudGone, and any other
@@ -75,24 +66,24 @@ class Effects:
             case at.Ship(generation=generation, machine=machine):
                 return self._ship(record, _attempt(record, generation), machine)
             case at.Reprice(generation=generation):
-                return Repriced(generation, self._cloud.price(_attempt(record, generation).pool))
+                return Repriced(generation, self._reach.cloud.price(_attempt(record, generation).pool))
             case at.RequestStop(generation=generation, machine=machine):
                 self._request_stop(_attempt(record, generation), machine)
             case at.Terminate(region=region, instance_id=instance_id):
-                self._cloud.terminate(region, [instance_id])
+                self._reach.cloud.terminate(region, [instance_id])
             case at.Collect():
                 return self._collect(record)
             case at.Sweep():
                 regions = {a.pool.region for a in record.attempts}
                 try:
-                    return Swept(self._cloud.sweep(record.job_id, sorted(regions)) if regions else ())
+                    return Swept(self._reach.cloud.sweep(record.job_id, sorted(regions)) if regions else ())
                 except CloudUnreachable as error:
                     return Swept((str(error),))
         return None
 
     def _collect(self, record: JobRecord) -> Outcome:
         try:
-            collect(record, self._objects, self._job_dir)
+            collect(record, self._reach.objects, self._reach.job_dir)
         except (CollectError, CloudUnreachable) as error:
             return NotCollected(str(error))
         return Collected()
@@ -103,13 +94,13 @@ class Effects:
         try:
             if isinstance(effect, at.Resolve):
                 image = _image(attempt)
-                image_id = self._cloud.image_id(image, attempt.pool.region)
-                return Resolved(attempt.generation, image_id, self._cloud.price(attempt.pool))
-            self._cloud.prepare(record.job_id, record.owner, [attempt.pool.region])
+                image_id = self._reach.cloud.image_id(image, attempt.pool.region)
+                return Resolved(attempt.generation, image_id, self._reach.cloud.price(attempt.pool))
+            self._reach.cloud.prepare(record.job_id, record.owner, [attempt.pool.region])
             self._fence(record, attempt.generation)
             request = self._request(record, attempt)
             asked = True
-            return Launched(attempt.generation, self._cloud.launch(request))
+            return Launched(attempt.generation, self._reach.cloud.launch(request))
         except CloudUnreachable as error:
             return LaunchUnknown(attempt.generation, str(error), asked)
         except QuotaExceeded as error:
@@ -129,7 +120,7 @@ class Effects:
             image=image,
             image_id=attempt.image_id,
             disk_gib=max(image.root_gib, record.spec.disk_size_gib or 0),
-            user_data=self._files.user_data(attempt),
+            user_data=self._reach.files.user_data(attempt),
             instance_profile=INSTANCE_PROFILE,
         )
 
@@ -137,7 +128,7 @@ class Effects:
         """Raise the pointer's generation, its checkpoint kept: from here on no older machine can publish."""
         key = Keys(record.prefix).latest
         for _ in range(FENCE_TRIES):
-            found = self._objects.get(key)
+            found = self._reach.objects.get(key)
             latest = latest_from_json(found[0]) if found else Latest(0)
             if latest.generation == generation:
                 return
@@ -146,7 +137,7 @@ class Effects:
             raised = Latest(generation, latest.step, latest.key, latest.manifest_sha256)
             data = to_json(raised).encode()
             try:
-                self._objects.put(key, data, if_match=found[1] if found else None, if_none_match=found is None)
+                self._reach.objects.put(key, data, if_match=found[1] if found else None, if_none_match=found is None)
             except Conflict:  # the old machine published just now: take up its checkpoint
                 continue
             return
@@ -155,7 +146,7 @@ class Effects:
     def _ship(self, record: JobRecord, attempt: Attempt, machine: Machine) -> Outcome:
         assert machine.endpoint is not None
         image = _image(attempt)
-        target = self._files.target(attempt, machine.endpoint, image)
+        target = self._reach.files.target(attempt, machine.endpoint, image)
         spec = record.spec
         local = record.cloud == "local"
         gpus = next(o.instance.accelerator_count for o in record.offerings if o.pool == attempt.pool)
@@ -177,20 +168,20 @@ class Effects:
             max_run_s=spec.max_run_s,
             activate=image.activate,
         )
-        snapshot = self._job_dir if record.snapshot_sha256 else None
+        snapshot = self._reach.job_dir if record.snapshot_sha256 else None
         with bundle(config, snapshot, with_deps=image.agent_brings_boto3) as stream:
-            result = self._remote.run(target, ship_command(image.python), stdin=stream, timeout_s=SHIP_TIMEOUT_S)
+            result = self._reach.remote.run(target, ship_command(image.python), stdin=stream, timeout_s=SHIP_TIMEOUT_S)
         answer = _last_json(result.stdout)
         if answer.get("ok") is True:
-            self._extend_deadline(record, attempt, target)
+            self._extend_deadline(attempt, target)
             return Shipped(attempt.generation)
         words = answer.get("error") or result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
         return ShipRefused(attempt.generation, f"the machine refused the job: {str(words).splitlines()[-1]}")
 
-    def _extend_deadline(self, record: JobRecord, attempt: Attempt, target: Target) -> None:
+    def _extend_deadline(self, attempt: Attempt, target: Target) -> None:
         """From the boot deadline to the hard one. A machine whose switch was not seen armed does not count as ready."""
-        at_s = attempt.claimed_at + self._files.lifetime_s()
-        result = self._remote.run(target, extend_command(at_s), timeout_s=COMMAND_TIMEOUT_S)
+        at_s = attempt.claimed_at + self._reach.files.lifetime_s()
+        result = self._reach.remote.run(target, extend_command(at_s), timeout_s=COMMAND_TIMEOUT_S)
         if result.exit_code != 0:
             words = result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
             raise RemoteError(f"the dead-man switch could not be set: {words.splitlines()[-1]}")
@@ -198,10 +189,10 @@ class Effects:
     def _request_stop(self, attempt: Attempt, machine: Machine) -> None:
         if machine.endpoint is None:
             return
-        target = self._files.target(attempt, machine.endpoint, _image(attempt))
-        notice = to_json(Notice("stop", self._clock.now() + STOP_GRACE_S))
+        target = self._reach.files.target(attempt, machine.endpoint, _image(attempt))
+        notice = to_json(Notice("stop", self._reach.clock.now() + STOP_GRACE_S))
         command = f"cd cloudtrain/run && printf %s '{notice}' > .stop.tmp && mv .stop.tmp stop.json"
-        self._remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
+        self._reach.remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
 
 
 def _attempt(record: JobRecord, generation: int) -> Attempt:

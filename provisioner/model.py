@@ -19,6 +19,8 @@ TAG_TOKEN = "cloudtrain:token"  # noqa: S105 - the name of a tag
 
 TAG_LOCAL_SSH = "cloudtrain:local-ssh"  # "127.0.0.1:PORT", where a machine of the embedded cloud is reached
 
+INSTANCE_PROFILE = "cloudtrain-machine"  # the machine's role: its job's prefix of the bucket and nothing else
+
 
 class JobStatus(StrEnum):
     """What ``ls`` shows."""

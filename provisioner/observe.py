@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from cloudtrain.provisioner.adapters.images import image_for
-from cloudtrain.provisioner.attempt_files import AttemptFiles
 from cloudtrain.provisioner.errors import CloudGone, CloudUnreachable, RemoteError
 from cloudtrain.provisioner.home import log_path
 from cloudtrain.provisioner.model import Attempt, Image, JobRecord, Machine, MachineState, Observed, Phase
-from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
+from cloudtrain.provisioner.ports import Target
+from cloudtrain.provisioner.reach import Reach
 from cloudtrain.trainer.contract import FINAL_PHASES, AgentStatus, Keys, status_from_json
 
 STATUS_PATH = "cloudtrain/run/status.json"
@@ -28,20 +27,14 @@ LOOK_GAP_S = 30.0
 class Observer:
     """Keeps, between passes, only what a look back needs: the last reports and when each last changed."""
 
-    def __init__(
-        self, cloud: Cloud, remote: Remote, objects: ObjectStore, clock: Clock, files: AttemptFiles, job_dir: Path
-    ) -> None:
-        self._cloud = cloud
-        self._remote = remote
-        self._objects = objects
-        self._clock = clock
-        self._files = files
-        self._job_dir = job_dir
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
         self._reports: dict[int, AgentStatus] = {}
         self._silent_s: dict[int, float] = {}
         self._unreachable_s: dict[int, float] = {}
         self._published: dict[int, tuple[float, str | None]] = {}  # when the pointer was read, and its ETag
         self._words_unknown: set[int] = set()
+        self._targets: dict[int, Target] = {}
         self._looked_at: float | None = None
         self.trouble: str | None = None  # why the cloud could not be asked in the last pass
 
@@ -54,13 +47,13 @@ class Observer:
         self.trouble = None
         if record.attempts:
             try:
-                machines = self._cloud.machines(record.job_id, sorted(regions))
+                machines = self._reach.cloud.machines(record.job_id, sorted(regions))
             except CloudGone:
                 return Observed(machines=None, wanted=wanted, cloud_gone=True)
             except CloudUnreachable as error:
                 machines, self.trouble = None, str(error)
         seen = Observed(machines=machines, wanted=wanted)
-        now = self._clock.now()
+        now = self._reach.clock.now()
         # A pause of ours, such as a suspended laptop, is no silence of theirs.
         gap_s = 0.0 if self._looked_at is None else min(max(0.0, now - self._looked_at), LOOK_GAP_S)
         self._looked_at = now
@@ -69,6 +62,8 @@ class Observer:
             for attempt in record.attempts:
                 if attempt.phase is Phase.WORKING:
                     self._hear(record, attempt, seen.machine(attempt), gap_s)
+                elif attempt.phase is Phase.ENDED and attempt.generation in self._targets:
+                    self._reach.remote.forget(self._targets.pop(attempt.generation))
         return replace(
             seen,
             reports=tuple(self._reports.values()),
@@ -100,26 +95,28 @@ class Observer:
             return
         self._unreachable_s[generation] = self._unreachable_s.get(generation, 0.0) + gap_s
         read_at, etag = self._published.get(generation, (0.0, None))
-        if self._clock.now() - read_at < LOOK_GAP_S:
+        if self._reach.clock.now() - read_at < LOOK_GAP_S:
             return
         try:
-            found = self._objects.get(Keys(record.prefix).latest)
+            found = self._reach.objects.get(Keys(record.prefix).latest)
         except CloudUnreachable:
             return
         newest = found[1] if found else None
         if etag is not None and newest != etag:
             self._unreachable_s[generation] = 0.0  # it publishes checkpoints: it lives, we just can't reach it
-        self._published[generation] = (self._clock.now(), newest)
+        self._published[generation] = (self._reach.clock.now(), newest)
 
     def _target(self, attempt: Attempt, machine: Machine) -> Target:
         image = image_for(attempt.pool.instance_type, attempt.pool.cloud)
         assert isinstance(image, Image) and machine.endpoint is not None
-        return self._files.target(attempt, machine.endpoint, image)
+        target = self._reach.files.target(attempt, machine.endpoint, image)
+        self._targets[attempt.generation] = target
+        return target
 
     def _ask(self, attempt: Attempt, target: Target) -> AgentStatus | None:
         """Over SSH. None when SSH fails: that says nothing about the machine."""
         try:
-            raw = self._remote.read(target, STATUS_PATH, offset=0, limit=STATUS_LIMIT, timeout_s=READ_TIMEOUT_S)
+            raw = self._reach.remote.read(target, STATUS_PATH, offset=0, limit=STATUS_LIMIT, timeout_s=READ_TIMEOUT_S)
             self._pull_log(attempt, target)
         except RemoteError:
             return None
@@ -130,11 +127,11 @@ class Observer:
 
     def _pull_log(self, attempt: Attempt, target: Target) -> None:
         """Append what is new in the job's log to our copy, which ``logs -f`` follows."""
-        path = log_path(self._job_dir, attempt.generation)
+        path = log_path(self._reach.job_dir, attempt.generation)
         path.parent.mkdir(exist_ok=True)
         with path.open("ab") as file:
             for _ in range(LOG_CHUNKS):
-                chunk = self._remote.read(
+                chunk = self._reach.remote.read(
                     target, LOG_PATH, offset=file.tell(), limit=LOG_CHUNK, timeout_s=READ_TIMEOUT_S
                 )
                 file.write(chunk)
@@ -144,7 +141,7 @@ class Observer:
 
     def _last_words(self, record: JobRecord, generation: int) -> AgentStatus | None:
         try:
-            found = self._objects.get(Keys(record.prefix).outcome(generation))
+            found = self._reach.objects.get(Keys(record.prefix).outcome(generation))
         except CloudUnreachable:
             self._words_unknown.add(generation)
             return None

@@ -17,6 +17,7 @@ from cloudtrain.provisioner.losses import gone
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.observe import Observer
 from cloudtrain.provisioner.ports import Clock, Store
+from cloudtrain.provisioner.reach import Reach
 
 
 def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Parts:
@@ -27,16 +28,18 @@ def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Parts:
         return gone(home, record)
 
     clients = Clients(record.cloud, local_endpoint=_endpoint(home, record))
-    cloud = Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=is_dead)
     objects = S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_dead=is_dead)
-    remote = ParamikoRemote()
     job_dir = home.job_dir(job_id)
-    files = AttemptFiles(job_dir, record)
+    reach = Reach(
+        cloud=Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=is_dead),
+        remote=ParamikoRemote(),
+        objects=objects,
+        clock=clock,
+        files=AttemptFiles(job_dir, record),
+        job_dir=job_dir,
+    )
     return Parts(
-        journal=Journal(store, objects, job_id),
-        observer=Observer(cloud, remote, objects, clock, files, job_dir),
-        effects=Effects(cloud, remote, objects, clock, files, job_dir),
-        cloud_gone=is_dead,
+        journal=Journal(store, objects, job_id), observer=Observer(reach), effects=Effects(reach), cloud_gone=is_dead
     )
 
 

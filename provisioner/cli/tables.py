@@ -119,7 +119,7 @@ def bill(record: JobRecord, now: float) -> str:
         why = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
         lines.append(f"{counted(refused.total(), 'attempt')} got no machine ({why})")
     lines.append(f"total {dollars(float(total.usd))} for {duration(total.seconds)} of machine time")
-    if total.usd_on_demand is not None and total.savings_pct is not None:
+    if record.outcome is EndReason.SUCCEEDED and total.usd_on_demand is not None and total.savings_pct is not None:
         saved = f"{total.savings_pct} % saved" if total.savings_pct >= 0 else f"{-total.savings_pct} % more"
         lines.append(f"the same work on demand: {dollars(float(total.usd_on_demand))}; {saved}")
     if any(line.free for line in total.lines):
@@ -139,9 +139,9 @@ def _got_none(attempt: Attempt) -> bool:
 
 def results(record: JobRecord) -> str | None:
     """Where the results are or will be; None where none will come."""
-    if record.outcome in (EndReason.CLOUD_LOST, EndReason.REFUSED):
-        return None
-    return f"results: {record.results}" + ("" if record.collected else " (not there yet)")
+    if record.collected:
+        return f"results: {record.results}"
+    return None if record.status.final else f"results: {record.results} (not there yet)"
 
 
 def moment(record: JobRecord, live: Mapping[str, Any]) -> str:

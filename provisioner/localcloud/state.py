@@ -19,9 +19,9 @@ from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.localcloud.faults import Faults
 from cloudtrain.provisioner.localcloud.hosts import Host
 from cloudtrain.provisioner.localcloud.market import Market
-from cloudtrain.provisioner.model import TAG_JOB
+from cloudtrain.provisioner.model import INSTANCE_PROFILE, TAG_JOB
 
-ROLE = "cloudtrain-machine"
+ROLE = INSTANCE_PROFILE  # role and profile share one name
 """The role, and the instance profile, that exist from the start."""
 
 PENDING, RUNNING, SHUTTING_DOWN, TERMINATED = "pending", "running", "shutting-down", "terminated"

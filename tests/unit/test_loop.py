@@ -26,6 +26,7 @@ from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.loop import JobLoop, Parts
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Phase
 from cloudtrain.provisioner.observe import Observer
+from cloudtrain.provisioner.reach import Reach
 from cloudtrain.trainer.contract import Keys
 from tests.fake_agent import World
 from tests.fake_store import FakeStore
@@ -45,12 +46,13 @@ class Bench:
         self.store.add(self.record)
 
     def loop(self) -> JobLoop:
-        files = AttemptFiles(self.job_dir, self.record)
         world = self.world
+        files = AttemptFiles(self.job_dir, self.record)
+        reach = Reach(world.cloud, world, world.objects, world.clock, files, self.job_dir)
         parts = Parts(
             journal=Journal(self.store, world.objects, self.record.job_id),
-            observer=Observer(world.cloud, world, world.objects, world.clock, files, self.job_dir),
-            effects=Effects(world.cloud, world, world.objects, world.clock, files, self.job_dir),
+            observer=Observer(reach),
+            effects=Effects(reach),
             cloud_gone=lambda: self.gone,
         )
         return JobLoop(parts, self.store, world.clock)
