@@ -207,6 +207,10 @@ def _working(
             return end(attempt, EndReason.MACHINE_UNFIT, f"results not delivered in {now - since:.0f} s: {why}", now)
         attempt = replace(attempt, saving_since=since)
     silent = dict(seen.silent_s).get(attempt.generation, 0.0)
+    if silent > limits.restart_s and (attempt.restarted_at is None or now - attempt.restarted_at > limits.silent_s):
+        again = f"attempt {attempt.generation}: its agent has stopped, starting it again"
+        effect = Ship(attempt.generation, machine)  # harmless where it lives
+        return Step(replace(attempt, restarted_at=now), (effect,), (*events, again))
     if silent > limits.silent_s:
         return end(attempt, EndReason.AGENT_LOST, f"it answers, but its agent stood still for {silent:.0f} s", now)
     unreachable = dict(seen.unreachable_s).get(attempt.generation, 0.0)

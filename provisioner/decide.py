@@ -37,6 +37,7 @@ from cloudtrain.provisioner.outcomes import (
     ShipRefused,
     Swept,
 )
+from cloudtrain.trainer.contract import AgentStatus
 
 TOKEN_LIMIT = 64  # ASCII characters; EC2 developer guide, "Ensuring idempotency", seen 2026-11
 
@@ -66,6 +67,7 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
     effects = [effect for step in steps for effect in step.effects]
     events += [line for step in steps for line in step.events]
     for old, new in zip(before, record.attempts, strict=True):
+        events += _resumed(record, old, new, seen.report(new.generation))
         record, lines = _conclude(record, old, new, now, limits)
         events += lines
     record = _note_progress(record, seen)
@@ -120,12 +122,11 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
     """What an attempt's notice or end means for the job, once, when it becomes known."""
     if old.notice_at is None and new.notice_at is not None:  # the next attempt may start before this one has ended
         record = replace(record, avoid=(*record.avoid, Avoid(new.pool, now + limits.avoid_s, "reclaimed")))
-    resumed = _resumed(record, old, new)
     reason = new.end_reason
     if reason is None or old.end_reason is not None:
-        return record, resumed
+        return record, []
     detail = f": {new.end_detail}" if new.end_detail else ""
-    lines = [*resumed, f"attempt {new.generation}: {reason}{detail}"]
+    lines = [f"attempt {new.generation}: {reason}{detail}"]
     if reason is EndReason.INTERRUPTED:
         avoid = Avoid(new.pool, now + limits.avoid_s, "reclaimed")
         return replace(record, preemptions=record.preemptions + 1, avoid=(*record.avoid, avoid)), lines
@@ -146,14 +147,18 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
     return record, lines
 
 
-def _resumed(record: JobRecord, old: Attempt, new: Attempt) -> list[str]:
-    """Where a later attempt begins is always said: a silent start from nothing is how people lose days."""
+def _resumed(record: JobRecord, old: Attempt, new: Attempt, report: AgentStatus | None) -> list[str]:
+    """Where a later attempt begins, and what it refused, is always said: silence here costs people days."""
     ran_before = any(a.start_step is not None for a in record.attempts if a.generation < new.generation)
     if old.start_step is not None or new.start_step is None or not ran_before:
         return []
-    if new.start_step == 0:
-        return [f"attempt {new.generation}: no checkpoint to resume from, it begins at step 1"]
-    return [f"attempt {new.generation}: resumed from step {new.start_step}, the next is {new.start_step + 1}"]
+    refused = report.rejected if report is not None else ()
+    lines = [f"attempt {new.generation}: checkpoint refused: {text}" for text in refused]
+    if new.start_step > 0:
+        begin = f"resumed from step {new.start_step}, the next is {new.start_step + 1}"
+    else:
+        begin = f"no {'whole ' if refused else ''}checkpoint to resume from, it begins at step 1"
+    return [*lines, f"attempt {new.generation}: {begin}"]
 
 
 def _note_progress(record: JobRecord, seen: Observed) -> JobRecord:
@@ -300,6 +305,8 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) 
             return at.ended(old, reason, detail, now), ()
         case LaunchUnknown():
             return _launch_unknown(old, outcome, now, limits)
+        case Shipped() if old.started_at is not None:
+            return old, ()
         case Shipped():
             return replace(old, phase=Phase.WORKING, started_at=now), (f"attempt {old.generation}: agent started",)
         case ShipRefused(detail=detail):

@@ -17,6 +17,7 @@ class Limits:
         600  # a launched machine that never shows up is given up (the API is eventually consistent: minutes)
     )
     boot_s: float = 900  # from the launch to a started agent
+    restart_s: float = 20  # the machine answers, its agent's status does not change: the agent is started again
     silent_s: float = 300  # the machine answers, its agent's status does not change: the agent is lost
     unreachable_s: float = 1800  # the machine runs and nothing answers: it is given up
     delivery_s: float = 7200  # from the end of the run to everything being in the bucket: then the machine is given up

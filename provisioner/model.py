@@ -152,6 +152,7 @@ class Attempt:
     unseen_since: float | None = None  # the cloud's list has lacked the machine from here on
     notice_at: float | None = None  # when we learnt of the interruption
     handed_over: bool = False  # final checkpoint durable after a notice: the next generation may launch
+    restarted_at: float | None = None  # its agent stood still and was started again
     saving_since: float | None = None  # its run has ended, and it brings what it has to the bucket
     stop_asked_at: float | None = None  # we asked the agent to save and stop
     ending_at: float | None = None  # terminate was first asked

@@ -43,6 +43,8 @@ class FakeAgent:
     fenced: bool = False
     stop_at: float | None = None
     frozen_at: float | None = None  # its status no longer changes
+    hung: bool = False  # starting it again does not help
+    rejected: tuple[str, ...] = ()
     saved_steps: list[int] = field(default_factory=list)
 
     def status(self, now: float) -> AgentStatus:
@@ -58,6 +60,7 @@ class FakeAgent:
             notice_deadline_at=self.notice_deadline_at,
             run_seconds=(now if self.frozen_at is None else self.frozen_at) - self.started_at,
             fenced=self.fenced,
+            rejected=self.rejected,
             error="the run exited with 1" if self.phase == "failed" else None,
             failure="job" if self.phase == "failed" else None,
         )
@@ -74,6 +77,7 @@ class World:
         self.total_steps = total_steps
         self.fail_at = fail_at
         self.cut = False
+        self.rejected: tuple[str, ...] = ()  # checkpoints that later agents refuse
         self.most_live = 0
         self.most_live_of_one = 0
 
@@ -152,6 +156,10 @@ class World:
             self.agents[instance_id] = FakeAgent(
                 config, instance_id, self.clock.now(), self.total_steps, start, step=start, durable=latest.step
             )
+        agent = self.agents[instance_id]
+        agent.rejected = self.rejected if agent.config.generation > 1 else ()
+        if not agent.hung:
+            agent.frozen_at = None
         return RunResult(0, b'{"ok": true, "agent": "started"}\n', b"")
 
     def read(self, target: Target, path: str, *, offset: int, limit: int, timeout_s: float) -> bytes:
