@@ -143,7 +143,8 @@ def ended(attempt: Attempt, reason: EndReason, detail: str | None, now: float) -
 
 def _claimed(attempt: Attempt, machine: Machine | None, now: float, leaving: EndReason | None, limits: Limits) -> Step:
     if machine is not None:  # launched by us in a pass whose end we did not see: adopted by its tag
-        return Step(launched(attempt, machine))
+        text = f"attempt {attempt.generation}: found its machine {machine.instance_id} running"
+        return Step(launched(attempt, machine), (), (text,))
     if attempt.retry_at is not None and now < attempt.retry_at and leaving is None:
         return Step(attempt)
     if attempt.launch_asked_at is None:
@@ -244,7 +245,8 @@ def _finished(attempt: Attempt, report: AgentStatus, now: float, limits: Limits,
         return end(attempt, EndReason.INTERRUPTED, "EC2 gave notice and did not take the machine", now)
     if attempt.handed_over:
         return Step(attempt)
-    text = f"attempt {attempt.generation}: checkpoint of step {attempt.durable_step or 0} is safe"
+    safe = f"checkpoint of step {attempt.durable_step} is safe" if attempt.durable_step else "left without a checkpoint"
+    text = f"attempt {attempt.generation}: {safe}"
     return Step(replace(attempt, handed_over=True), (), (text,))
 
 

@@ -168,5 +168,7 @@ def _show_end(record: JobRecord, options: _Options) -> None:
         click.echo(tables.bill(record, now))
     if record.status is JobStatus.SUCCEEDED:
         say(f"next: `cloudtrain show {job_id}` tells how it went, attempt by attempt")
-    else:
+    elif any(attempt.started_at is not None for attempt in record.attempts):
         say(f"next: `cloudtrain logs {job_id}` shows what its run has written")
+    else:
+        say(f"next: `cloudtrain show {job_id}` tells what was tried")

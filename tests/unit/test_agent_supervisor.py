@@ -171,12 +171,20 @@ def test_a_notice_during_setup_ends_it_without_a_run(stand: Stand) -> None:
 
 
 def test_a_job_that_ends_well_after_a_notice_is_done_and_waits_for_ec2(stand: Stand) -> None:
-    run = """
-echo '{"step": 7, "done": true}' > last.json
-trap 'cp last.json $CLOUDTRAIN_PROGRESS; exit 1' TERM
-touch up
-while :; do sleep 0.1; done
-"""
+    # Not a shell's trap: SIGTERM is for the first process that is none, which between two `sleep`s is hard to hit.
+    run = """python3 -c '
+import json, os, signal, sys, time
+
+def leave(*_):
+    with open(os.environ["CLOUDTRAIN_PROGRESS"], "w") as file:
+        json.dump(dict(step=7, done=True), file)
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, leave)
+open("up", "w").close()
+while True:
+    time.sleep(0.05)
+'"""
     stand.start(run)
     stand.until(lambda s: (stand.places.work / "up").exists())
     stand.watcher.interruption = Interruption("terminate", time.time() + 8)
@@ -262,6 +270,14 @@ def test_a_job_that_somebody_kills_is_judged_after_a_while(stand: Stand) -> None
     status = stand.end()
     assert time.monotonic() - started >= 2.0
     assert status.error == "run was ended by signal 9 (SIGKILL, often for want of memory): last words"
+
+
+def test_a_job_that_lives_on_in_the_background_says_so(stand: Stand) -> None:
+    stand.monkeypatch.setattr(supervisor, "LINGER_S", 0.3)
+    stand.start("setsid sleep 3 &")
+    status = stand.until(lambda s: any("lives on" in line for line in s.checks))
+    assert "run: its shell has ended, sleep lives on, and the job with it" in status.checks
+    assert stand.end().phase == "done"
 
 
 def test_what_a_failed_job_leaves_behind_does_not_hold_the_machine(stand: Stand) -> None:

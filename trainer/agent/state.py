@@ -22,6 +22,7 @@ class State:
     run_seconds: float = 0.0
     exit_code: int | None = None
     shell_ended: float | None = None
+    lingering: tuple[str, ...] = ()  # what of the job outlives its shell
     stop: Stop | None = None
     told: set[int] = field(default_factory=set)  # the processes that had their SIGTERM
     killed: float | None = None

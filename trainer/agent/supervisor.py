@@ -128,7 +128,7 @@ class Supervisor:
             exit_code=state.exit_code,
             error=self._error(),
             failure=state.verdict.failure if state.verdict is not None else None,
-            checks=(*self._checks.lines, *watcher_lines, *lost),
+            checks=(*self._checks.lines, *watcher_lines, *state.lingering, *lost),
             rejected=(*restored, *courier.local_rejected),
             fenced=courier.fenced,
         )
@@ -253,6 +253,9 @@ class Supervisor:
         ended_for_s = 0.0 if state.shell_ended is None else time.monotonic() - state.shell_ended
         if judged and ended_for_s > LINGER_S:
             self._kill(job)
+        elif ended_for_s > LINGER_S:  # a shell that put its training in the background looks just so
+            names = ", ".join(sorted({process.name for process in job.members()}))
+            state.lingering = (f"run: its shell has ended, {names} lives on, and the job with it",)
         return True
 
     def _setup_ended(self, code: int | None) -> None:
