@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from cloudtrain.provisioner import attempts as at
 from cloudtrain.provisioner.adapters.images import image_for
@@ -37,9 +38,11 @@ from cloudtrain.provisioner.outcomes import (
 from cloudtrain.provisioner.ports import Target
 from cloudtrain.provisioner.reach import Reach
 from cloudtrain.provisioner.shipping import bundle, ship_command
+from cloudtrain.provisioner.snapshot import TAR_NAME
 from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
 
-SHIP_TIMEOUT_S = 900.0
+SHIP_TIMEOUT_S = 60.0  # for the agent alone, its start included
+SLOW_LINK_BYTES_PER_S = 500_000  # a workdir gets this much longer; a link slower than that is reported, not waited for
 COMMAND_TIMEOUT_S = 20.0
 STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
@@ -170,7 +173,8 @@ class Effects:
         )
         snapshot = self._reach.job_dir if record.snapshot_sha256 else None
         with bundle(config, snapshot, with_deps=image.agent_brings_boto3) as stream:
-            result = self._reach.remote.run(target, ship_command(image.python), stdin=stream, timeout_s=SHIP_TIMEOUT_S)
+            timeout_s = _ship_timeout_s(snapshot)
+            result = self._reach.remote.run(target, ship_command(image.python), stdin=stream, timeout_s=timeout_s)
         answer = _last_json(result.stdout)
         if answer.get("ok") is True:
             self._extend_deadline(attempt, target)
@@ -193,6 +197,12 @@ class Effects:
         notice = to_json(Notice("stop", self._reach.clock.now() + STOP_GRACE_S))
         command = f"cd cloudtrain/run && printf %s '{notice}' > .stop.tmp && mv .stop.tmp stop.json"
         self._reach.remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
+
+
+def _ship_timeout_s(snapshot: Path | None) -> float:
+    """A machine may die while it is shipped to, and only the next pass can see that."""
+    size = (snapshot / TAR_NAME).stat().st_size if snapshot is not None else 0
+    return SHIP_TIMEOUT_S + size / SLOW_LINK_BYTES_PER_S
 
 
 def _attempt(record: JobRecord, generation: int) -> Attempt:
