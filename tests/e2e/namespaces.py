@@ -26,8 +26,8 @@ def apart(*lines: str) -> tuple[str, ...]:
 
 
 def bind(here: Path, over: str) -> str:
-    """The line that lays a folder over another."""
-    return f"mount --bind {shlex.quote(str(here))} {shlex.quote(over)}"
+    """The line that lays a folder, and what is mounted in it, over another."""
+    return f"mount --rbind {shlex.quote(str(here))} {shlex.quote(over)}"
 
 
 def mount_small(pid: int, folder: Path, size_mib: int) -> None:

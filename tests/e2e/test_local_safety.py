@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.namespaces import apart, bind
-from tests.e2e.story import Person
+from tests.e2e.story import ROOT, Person
 from tests.ssh.hostkit import KINDS, require
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-safety")]
@@ -94,10 +95,19 @@ def up(computer: Computer, kind: str) -> None:
     require(kind)
     words: tuple[str, ...] = ()
     if os.geteuid() == 0:
-        words = apart(bind(computer.top / "trap", "/usr/local/sbin"), bind(computer.top / "tmp", "/tmp"))
+        trap, tmp = computer.top / "trap", computer.top / "tmp"
+        words = apart(bind(trap, "/usr/local/sbin"), *_kept_in_tmp(tmp), bind(tmp, "/tmp"))
     person = computer.person
     there = Person(person.home, (*words, *person.command), person.cwd, person.extra)
     there.ok("local", "up", "--hosts", kind)
+
+
+def _kept_in_tmp(tmp: Path) -> list[str]:
+    """Lines that keep this clone and its Python in sight where they lie below /tmp themselves."""
+    tops = {path.parts[2] for path in (ROOT, Path(sys.prefix), Path(sys.base_prefix)) if path.parts[1] == "tmp"}
+    for top in tops:
+        (tmp / top).mkdir(exist_ok=True)
+    return [bind(Path("/tmp") / top, str(tmp / top)) for top in tops]
 
 
 def script(commands: tuple[str, ...], report: str) -> str:

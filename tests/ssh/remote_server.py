@@ -125,7 +125,8 @@ class SshServer:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         finally:
-            channel.close()
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+                channel.close()  # sends a message, to a client that may have left
             process.wait()
             feeder.join(10)
             grumbler.join(10)
