@@ -24,7 +24,10 @@ class Line:
     usd: Decimal
     usd_per_hour: Decimal  # paid at the end
     free: bool  # taken by EC2 within its first hour
-    lost_steps: int  # trained there and not resumed from
+    lost_steps: int  # trained there, as far as was seen, and not resumed from
+    lost_steps_exact: (
+        bool  # False: it went without last words, and what it trained after its last report is not known
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Bill:
     savings_pct: Decimal | None
     steps: int
     lost_steps: int
+    lost_steps_exact: bool
     interruptions: int
 
 
@@ -57,6 +61,7 @@ def bill(record: JobRecord, now: float) -> Bill:
         savings_pct=savings,
         steps=max((a.last_step for a in record.attempts), default=0),
         lost_steps=sum(line.lost_steps for line in lines),
+        lost_steps_exact=all(line.lost_steps_exact for line in lines),
         interruptions=sum(a.end_reason is EndReason.INTERRUPTED for a in record.attempts),
     )
 
@@ -75,7 +80,9 @@ def _line(record: JobRecord, index: int, now: float) -> Line:
     free = attempt.ended_by_cloud and spot and seconds < FREE_WHEN_TAKEN_S
     usd = Decimal(0) if free or attempt.running_at is None else _paid(attempt, max(seconds, MINIMUM_S))
     price = attempt.prices[-1].usd_per_hour if attempt.prices else Decimal(0)
-    return Line(attempt.generation, seconds, _cents(usd), price, free, lost_steps(record, index))
+    return Line(
+        attempt.generation, seconds, _cents(usd), price, free, lost_steps(record, index), _last_words_known(attempt)
+    )
 
 
 def _paid(attempt: Attempt, seconds: float) -> Decimal:
@@ -94,6 +101,12 @@ def lost_steps(record: JobRecord, index: int) -> int:
     attempt = record.attempts[index]
     resumed = next((a.start_step for a in record.attempts[index + 1 :] if a.start_step is not None), None)
     return 0 if resumed is None else max(0, attempt.last_step - resumed)
+
+
+def _last_words_known(attempt: Attempt) -> bool:
+    """Whether the last step that was seen is the last that was trained."""
+    without = (EndReason.INTERRUPTED, EndReason.MACHINE_LOST, EndReason.AGENT_LOST)
+    return attempt.started_at is None or attempt.handed_over or attempt.end_reason not in without
 
 
 def _on_demand(record: JobRecord, lines: tuple[Line, ...]) -> Decimal | None:

@@ -55,6 +55,7 @@ def final(record: JobRecord, now: float) -> dict[str, Any]:
         "steps": total.steps,
         "total_steps": record.total_steps,
         "lost_steps": total.lost_steps,
+        "lost_steps_exact": total.lost_steps_exact,
         "interruptions": total.interruptions,
         "metrics": dict(record.metrics),
         "seconds": round(total.seconds, 3),
@@ -149,6 +150,7 @@ def _attempt(attempt: Attempt, line: Line) -> dict[str, Any]:
         "start_step": attempt.start_step,
         "last_step": attempt.last_step,
         "lost_steps": line.lost_steps,
+        "lost_steps_exact": line.lost_steps_exact,
     }
 
 

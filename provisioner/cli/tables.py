@@ -104,7 +104,7 @@ def bill(record: JobRecord, now: float) -> str:
             attempt.end_reason or attempt.phase,
             duration(line.seconds),
             "free" if line.free else f"{line.usd:.4f}",
-            line.lost_steps,
+            f"{line.lost_steps}{'' if line.lost_steps_exact else '+'}",
         )
         for attempt, line in zip(record.attempts, total.lines, strict=True)
         if not _got_none(attempt)
@@ -125,7 +125,10 @@ def bill(record: JobRecord, now: float) -> str:
     if any(line.free for line in total.lines):
         lines.append("free: nothing is charged for a spot machine that EC2 takes in its first hour")
     interruptions = counted(total.interruptions, "interruption")
-    trained = f"{counted(total.steps, 'step')}, {total.lost_steps} lost, " if total.steps else ""
+    if not total.lost_steps_exact:
+        lines.append("+: and what a machine that went without a word had trained since its last report")
+    lost = f"{total.lost_steps}{'' if total.lost_steps_exact else '+'}"
+    trained = f"{counted(total.steps, 'step')}, {lost} lost, " if total.steps else ""
     lines.append(f"{trained}{interruptions}")
     if record.metrics:
         lines.append(", ".join(f"{name} {value:.4g}" for name, value in record.metrics))

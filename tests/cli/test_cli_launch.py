@@ -334,7 +334,8 @@ def test_a_bill_shows_each_attempt(world: World, job_file: Path) -> None:
     _, out, _ = world.run("launch", job_file, "--cloud", "local", "--yes")
     rows = [line.split() for line in out.splitlines() if line.startswith("use1-")]
     assert rows == [
-        ["use1-az1", "g4dn.xlarge", "spot", "interrupted", "1h06m", "0.4000", "40"],
+        ["use1-az1", "g4dn.xlarge", "spot", "interrupted", "1h06m", "0.4000", "40+"],  # it went without a word
         ["use1-az2", "g4dn.xlarge", "spot", "succeeded", "30s", "0.0060", "0"],
     ]
     assert "2 attempts got no machine (no-capacity 2)" in out
+    assert "40+ lost" in out and "+: and what a machine that went without a word" in out

@@ -82,7 +82,7 @@ def succeeded(record: JobRecord, now: float) -> JobRecord:
         status=JobStatus.SUCCEEDED,
         outcome=EndReason.SUCCEEDED,
         attempts=(
-            over(1, 100, EndReason.INTERRUPTED, steps=(0, 140), by_cloud=True),
+            replace(over(1, 100, EndReason.INTERRUPTED, steps=(0, 140), by_cloud=True), handed_over=True),
             over(2, 200, EndReason.SUCCEEDED, steps=(140, 900)),
         ),
         generation=2,

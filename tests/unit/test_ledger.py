@@ -50,6 +50,8 @@ def test_lost_steps_are_those_that_were_trained_twice() -> None:
     two = over(2, 100, EndReason.SUCCEEDED, steps=(100, 300))
     spent = bill(job(one, two), NOW)
     assert (spent.lost_steps, spent.steps, spent.interruptions) == (40, 300, 1)
+    assert not spent.lost_steps_exact, "it went without a word: what it trained after its last report, nobody saw"
+    assert bill(job(replace(one, handed_over=True), two), NOW).lost_steps_exact
 
 
 def test_no_step_is_called_lost_before_the_next_machine_has_resumed() -> None:
