@@ -290,7 +290,7 @@ def _machine_went(
     words = machine.state_message or machine.state_reason or "no reason given"
     if machine.taken_by_cloud:
         gone = replace(attempt, ended_by_cloud=True)
-        return Step(ended(gone, EndReason.INTERRUPTED, words, now))
+        return Step(ended(gone, EndReason.INTERRUPTED, machine.state_reason or words, now))
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
 
 

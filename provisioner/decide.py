@@ -100,7 +100,7 @@ def refused(record: JobRecord, detail: str, now: float) -> JobRecord:
 
 
 def _lost(record: JobRecord, now: float) -> Decision:
-    detail = "lost with its cloud: the embedded cloud died, its machines and objects are gone; launch it again"
+    detail = "lost with its cloud: the embedded cloud ended, its machines and objects are gone; launch it again"
     over = tuple(
         a
         if a.phase is Phase.ENDED

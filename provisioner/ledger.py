@@ -25,9 +25,7 @@ class Line:
     usd_per_hour: Decimal  # paid at the end
     free: bool  # taken by EC2 within its first hour
     lost_steps: int  # trained there, as far as was seen, and not resumed from
-    lost_steps_exact: (
-        bool  # False: it went without last words, and what it trained after its last report is not known
-    )
+    lost_steps_exact: bool  # False: it went without last words, and what it trained after its last report is not known
 
 
 @dataclass(frozen=True, slots=True)

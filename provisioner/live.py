@@ -43,13 +43,13 @@ def _agent(record: JobRecord, current: Attempt | None, report: AgentStatus | Non
     reached = max((a.last_step for a in record.attempts), default=None)
     return {
         "phase": report.phase if report else current.phase if current else None,
-        "step": report.progress.step if report else reached,
+        "step": (report.progress.step if report else 0) or reached,  # a machine that restores has made no step yet
         "loss": report.progress.loss if report else None,
         "cpu_percent": report.utilisation.cpu_percent if report else None,
         "gpu_percent": report.utilisation.gpu_percent if report else None,
         "memory_percent": report.utilisation.memory_percent if report else None,
         "durable_step": report.durable_step if report else None,
-        "left_s": left_s(report) if report else None,
+        "left_s": left_s(report) if report and record.outcome is None else None,
         "checks": list(report.checks) if report else [],
     }
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.ignorefile import IgnoreFile, ignored, parse
+from cloudtrain.trainer.contract import parse_checkpoint_name
 
 TAR_NAME = "snapshot.tar"
 MANIFEST_NAME = "snapshot.json"
@@ -50,6 +51,13 @@ class _Entry:
     @property
     def sort_key(self) -> bytes:
         return os.fsencode(self.path)
+
+
+def _is_checkpoints(folder: Path) -> bool:
+    """Whether a Session keeps its checkpoints there when its script is run by hand: gigabytes that no job needs."""
+    if folder.name != "checkpoints" or not folder.is_dir() or folder.is_symlink():
+        return False
+    return any(parse_checkpoint_name(item.name) is not None for item in folder.iterdir())
 
 
 class _Changed(Exception):
@@ -102,7 +110,7 @@ class _Scan:
             for item in self._listed(folder):
                 path = f"{folder}/{item.name}" if folder else item.name
                 is_folder = item.is_dir(follow_symlinks=False)
-                out = item.name in ALWAYS_OUT or self.root / path in hidden
+                out = item.name in ALWAYS_OUT or self.root / path in hidden or _is_checkpoints(self.root / path)
                 if out or ignored(rules, path, is_folder=is_folder):
                     self.omitted.append(f"{path}/" if is_folder else path)
                     continue

@@ -118,6 +118,14 @@ class Session:
         """Whether the session saved and asked the loop to leave."""
         return self._stopped
 
+    def _say_what_is_there(self) -> None:
+        """Run by hand, a script starts over beside the checkpoints of an earlier run: never without a word."""
+        if contract.ENV_JOB_ID in os.environ:
+            return
+        newest, _ = checkpoint.newest(self._directory)
+        if newest is not None:
+            print(f"checkpoints of an earlier run are here; {contract.ENV_RESUME}={newest} goes on from the newest")
+
     def resume(self) -> int:
         """Load the checkpoint that CLOUDTRAIN_RESUME names, and return its step; 0 when the variable is not set.
 
@@ -126,6 +134,7 @@ class Session:
         """
         named = os.environ.get(contract.ENV_RESUME)
         if not named:
+            self._say_what_is_there()
             return 0
         path = Path(named)
         try:

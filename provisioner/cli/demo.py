@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from cloudtrain.provisioner.cli.words import SIMULATED
+from cloudtrain.provisioner.cli.words import HINTS_OFF_ENV, SIMULATED
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.localcloud import client
 
@@ -67,6 +67,7 @@ class _Story:
         self._env = {k: v for k, v in os.environ.items() if k != "CLOUDTRAIN_LOCAL_HOME"}
         self.home = folder / "home"
         self._env["CLOUDTRAIN_HOME"] = str(self.home)
+        self._env[HINTS_OFF_ENV] = "1"
 
     def tell(self, words: str, *arguments: str) -> None:
         """Say what comes, show the command, run it. Raises CloudtrainError where it fails."""

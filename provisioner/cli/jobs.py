@@ -21,8 +21,8 @@ def open_store(home: Home) -> SqliteStore:
 
 
 def find(store: Store, wanted: str) -> Stored:
-    """The job that ``wanted`` means: its id, a live job's name, or the beginning of one id. Raises NotFound,
-    UsageError where the beginning fits several."""
+    """The job that ``wanted`` means: its id, a live job's name, else the newest job of that name, else the beginning of
+    one id. Raises NotFound, UsageError where the beginning fits several."""
     known = store.list()
     for stored in known:
         if stored.record.job_id == wanted:
@@ -30,6 +30,9 @@ def find(store: Store, wanted: str) -> Stored:
     for stored in known:
         if stored.record.spec.name == wanted and not stored.record.status.final:
             return stored
+    namesakes = [stored for stored in known if stored.record.spec.name == wanted]
+    if namesakes:
+        return namesakes[-1]  # none of them is live: the newest is meant
     fitting = [stored for stored in known if wanted and stored.record.job_id.startswith(wanted)]
     if len(fitting) == 1:
         return fitting[0]
@@ -46,6 +49,12 @@ def live_view(store: Store, job_id: str) -> dict[str, Any]:
     return view
 
 
+def say_lost(home: Home) -> None:
+    """Name the live jobs whose embedded cloud is gone, which ends them."""
+    for line in losses.settle(home, open_store(home), SystemClock().now()):
+        say(line)
+
+
 def see_driven(home: Home, records: list[JobRecord]) -> bool:
     """Bring the controller back where a live job of this home needs it; says so, and returns whether it did.
 
@@ -54,8 +63,7 @@ def see_driven(home: Home, records: list[JobRecord]) -> bool:
     if not any(record.driver == home.id and not record.status.final for record in records):
         return False
     store = open_store(home)
-    for line in losses.settle(home, store, SystemClock().now()):
-        say(line)
+    say_lost(home)
     if not any(stored.record.driver == home.id for stored in store.list(live_only=True)):
         return False
     restarted = controller_process.ensure(home)

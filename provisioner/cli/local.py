@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cloudtrain.provisioner.cli import jobs
 from cloudtrain.provisioner.cli.demo import demo
 from cloudtrain.provisioner.cli.words import SIMULATED, counted, duration, printable, say
 from cloudtrain.provisioner.errors import NotFound, UsageError
@@ -75,10 +76,12 @@ def down() -> None:
     Example:
       cloudtrain local down
     """
-    ended = client.down(Home.from_env().local_home)
+    home = Home.from_env()
+    ended = client.down(home.local_home)
     click.echo(
         "the local cloud is down; its machines and objects are gone" if ended else "the local cloud is not running"
     )
+    jobs.say_lost(home)
     say("next: `cloudtrain ls`")
 
 
@@ -162,9 +165,12 @@ def interrupt(job: str, at_step: int | None, notice: float | None, rebalance: bo
         else "a notice comes"
     )
     warned = f", {duration(notice_s)} before the machine goes" if notice_s else ""
-    when = "now" if at_step is None else f"at step {at_step}"
-    wait = "" if known else "; no machine of it runs now: waiting for one"
-    click.echo(f"{printable(job)}: {what} {when}{warned} ({SIMULATED}){wait}")
+    when = "" if at_step is None else f" at step {at_step}"
+    if not known:
+        when += " once it has a machine (it has none now)"
+    elif at_step is None:
+        when = " now"
+    click.echo(f"{printable(job)}: {what}{when}{warned} ({SIMULATED})")
     say(f"next: `cloudtrain show {printable(job)}`")
 
 

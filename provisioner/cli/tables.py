@@ -58,7 +58,7 @@ def plan(spec: JobSpec, cloud: str, planned: Plan) -> str:
     if planned.dropped:
         counts = Counter(d.why for d in planned.dropped)
         why = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
-        lines.append(f"{counted(len(planned.dropped), 'other type')} out ({why})")
+        lines.append(f"{counted(len(planned.dropped), 'other type')} left out ({why})")
     small = [d for d in planned.dropped if d.why is Why.MEMORY]
     if small and spec.memory is None:  # our default, which may cost them money
         lines.append(f"  {small[0].instance_type}: {small[0].reason}; or set `memory`")
@@ -120,7 +120,11 @@ def bill(record: JobRecord, now: float) -> str:
         lines.append(f"{counted(refused.total(), 'attempt')} got no machine ({why})")
     lines.append(f"total {dollars(float(total.usd))} for {duration(total.seconds)} of machine time")
     if record.outcome is EndReason.SUCCEEDED and total.usd_on_demand is not None and total.savings_pct is not None:
-        saved = f"{total.savings_pct} % saved" if total.savings_pct >= 0 else f"{-total.savings_pct} % more"
+        saved = f"{total.savings_pct} % saved"
+        if total.savings_pct < 0:
+            saved = f"{-total.savings_pct} % more was paid here"
+            if any(0 < line.seconds < ledger.MINIMUM_S for line in total.lines):
+                saved += " (a start is charged a minute at least)"
         lines.append(f"the same work on demand: {dollars(float(total.usd_on_demand))}; {saved}")
     if any(line.free for line in total.lines):
         lines.append("free: nothing is charged for a spot machine that EC2 takes in its first hour")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 import click
 
+HINTS_OFF_ENV = "CLOUDTRAIN_DEMO"  # the demo's own commands: what they would advise is gone when it ends
 SIMULATED = "local, simulated prices"  # beside whatever the embedded cloud says of money
 
 
 def say(text: str = "") -> None:
     """One line on stderr: progress, warnings, what to do next. Results go to stdout."""
+    if text.startswith("next: ") and HINTS_OFF_ENV in os.environ:
+        return
     click.echo(text, err=True)
 
 

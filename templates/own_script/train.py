@@ -21,5 +21,5 @@ for inputs, targets in session.batches(loader, epochs=20):  # 3: exactly where i
     opt.step()
     if session.step(loss=loss):  # 4: saves when due; true when it is time to leave
         break
-session.finish()  # 5
+session.finish()  # 5: after a stop it ends the script here; another machine goes on
 torch.save(model.state_dict(), os.path.join(os.environ.get("CLOUDTRAIN_OUTPUT_DIR", "."), "sine.pt"))  # comes home

@@ -74,7 +74,7 @@ def test_dry_run_shows_the_plan_and_leaves_nothing(world: World, job_file: Path)
     assert code == 0
     assert "Plan for digits (AWS prices of 20" in out
     assert "g4dn.xlarge" in out
-    assert "other types out (accelerator" in out
+    assert "other types left out (accelerator" in out
     assert "workdir: 2 files" in out
     assert "left out: .git/" in out
     assert "nothing was started" in err

@@ -341,3 +341,12 @@ def test_the_tar_is_plain_enough_for_the_tar_command(work: Path, tmp_path: Path)
     subprocess.run(["tar", "-xf", tmp_path / "job" / "snapshot.tar", "-C", tmp_path / "out"], check=True)
     assert (tmp_path / "out" / ("n" * 200)).read_text() == "x"
     assert io.BytesIO((tmp_path / "job" / "snapshot.tar").read_bytes()).getbuffer().nbytes % 512 == 0
+
+
+def test_the_checkpoints_of_a_run_by_hand_stay_here_and_other_folders_of_that_name_travel(tmp_path: Path) -> None:
+    for name in ("checkpoints/step-000000100", "sub/checkpoints"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+        (tmp_path / "work" / name / "weights.pt").write_bytes(b"x")
+    shot = take(tmp_path / "work", tmp_path / "job")
+    assert shot.files == 1
+    assert any("checkpoints" in name for name in shot.omitted)
