@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,8 @@ def ensure_up(local_home: Path, *, hosts: str | None = None, boot_s: float | Non
     """
     cloud = find(local_home)
     if cloud is None:
-        cloud = _start(local_home, hosts or "embedded", boot_s or 0.0)
+        with _one_starter(local_home):
+            cloud = find(local_home) or _start(local_home, hosts or "embedded", boot_s or 0.0)
     if (hosts is not None and cloud.hosts != hosts) or (boot_s is not None and cloud.boot_s != boot_s):
         now = f"--hosts {cloud.hosts} --boot {cloud.boot_s:g}s"
         raise UsageError(f"the local cloud already runs with {now}: end it first with `cloudtrain local down`")
@@ -188,12 +189,21 @@ def _locked(path: Path) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def _one_starter(local_home: Path) -> Iterator[None]:
+    """Of several that find none running, one starts it and the others find it then. A second daemon that was still
+    loading when the first one ended would otherwise take its place, unasked."""
+    local_home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (local_home / "start.lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as long as one start takes, 20 s at most
+        yield
+
+
 def _start(local_home: Path, hosts: str, boot_s: float) -> LocalCloud:
     import subprocess  # noqa: PLC0415 - for this alone, and `find` must be quick
 
     if importlib.util.find_spec("moto") is None:
         raise UsageError("the local cloud needs its extra: pip install 'cloudtrain[local]'")
-    local_home.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = local_home / LOG_FILE
     module = "cloudtrain.provisioner.localcloud.daemon"
     command = [sys.executable, "-m", module, "--home", str(local_home), "--hosts", hosts, "--boot", str(boot_s)]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cloudtrain.provisioner.adapters.clients import Clients
@@ -94,6 +95,9 @@ def test_many_who_start_it_at_once_share_one(local_home: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         clouds = set(pool.map(lambda _: client.ensure_up(local_home), range(4)))
     assert len(clouds) == 1
+    # A second daemon, still loading, would take the first one's place when that ends.
+    words = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert sum(str(local_home) in line and "cloudtrain.provisioner.localcloud.daemon" in line for line in words) == 1
 
 
 def test_a_killed_one_is_not_found_and_leaves_no_process(local_home: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from cloudtrain.provisioner.localcloud import client
 from tests.e2e.story import PATIENCE_S, Person, digits_job
 
-SPAN_S = 9.0  # kills fall between the launch and so long after it: before, in and after the training
+SPAN_S = 7.0  # kills fall between the launch and so long after it: before, in and after the training
 
 
 @dataclass(frozen=True)
