@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from cloudtrain.provisioner import attempts as at
-from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.collect import CollectError, collect
 from cloudtrain.provisioner.errors import (
@@ -16,12 +15,11 @@ from cloudtrain.provisioner.errors import (
     CloudUnreachable,
     Conflict,
     NotFound,
-    PoolUnavailable,
     QuotaExceeded,
     RemoteError,
     UsageError,
 )
-from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, Image, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, JobRecord, LaunchRequest, Machine
 from cloudtrain.provisioner.outcomes import (
     Collected,
     Launched,
@@ -36,7 +34,7 @@ from cloudtrain.provisioner.outcomes import (
     Swept,
 )
 from cloudtrain.provisioner.ports import Target
-from cloudtrain.provisioner.reach import Reach
+from cloudtrain.provisioner.reach import Reach, image_of
 from cloudtrain.provisioner.shipping import bundle, ship_command
 from cloudtrain.provisioner.snapshot import TAR_NAME
 from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
@@ -96,7 +94,7 @@ class Effects:
         asked = attempt.unknown_launches > 0 and attempt.launch_asked_at is not None
         try:
             if isinstance(effect, at.Resolve):
-                image = _image(attempt)
+                image = image_of(attempt)
                 image_id = self._reach.cloud.image_id(image, attempt.pool.region)
                 return Resolved(attempt.generation, image_id, self._reach.cloud.price(attempt.pool))
             self._reach.cloud.prepare(record.job_id, record.owner, [attempt.pool.region])
@@ -114,7 +112,7 @@ class Effects:
             return LaunchRefused(attempt.generation, str(error), fatal=True)
 
     def _request(self, record: JobRecord, attempt: Attempt) -> LaunchRequest:
-        image = _image(attempt)
+        image = image_of(attempt)
         assert attempt.image_id is not None
         return LaunchRequest(
             job_id=record.job_id,
@@ -147,9 +145,8 @@ class Effects:
         raise CloudUnreachable("the checkpoints' pointer keeps changing; trying again")
 
     def _ship(self, record: JobRecord, attempt: Attempt, machine: Machine) -> Outcome:
-        assert machine.endpoint is not None
-        image = _image(attempt)
-        target = self._reach.files.target(attempt, machine.endpoint, image)
+        image = image_of(attempt)
+        target = self._reach.target(attempt, machine)
         spec = record.spec
         local = record.cloud == "local"
         gpus = next(o.instance.accelerator_count for o in record.offerings if o.pool == attempt.pool)
@@ -193,7 +190,7 @@ class Effects:
     def _request_stop(self, attempt: Attempt, machine: Machine) -> None:
         if machine.endpoint is None:
             return
-        target = self._reach.files.target(attempt, machine.endpoint, _image(attempt))
+        target = self._reach.target(attempt, machine)
         notice = to_json(Notice("stop", self._reach.clock.now() + STOP_GRACE_S))
         command = f"cd cloudtrain/run && printf %s '{notice}' > .stop.tmp && mv .stop.tmp stop.json"
         self._reach.remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
@@ -207,13 +204,6 @@ def _ship_timeout_s(snapshot: Path | None) -> float:
 
 def _attempt(record: JobRecord, generation: int) -> Attempt:
     return next(a for a in record.attempts if a.generation == generation)
-
-
-def _image(attempt: Attempt) -> Image:
-    image = image_for(attempt.pool.instance_type, attempt.pool.cloud)
-    if isinstance(image, str):
-        raise PoolUnavailable(f"{attempt.pool.instance_type}: {image}", code="NoImage")
-    return image
 
 
 def _last_json(output: bytes) -> dict[str, object]:

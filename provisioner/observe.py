@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.errors import CloudGone, CloudUnreachable, RemoteError
 from cloudtrain.provisioner.home import log_path
-from cloudtrain.provisioner.model import Attempt, Image, JobRecord, Machine, MachineState, Observed, Phase
+from cloudtrain.provisioner.model import Attempt, JobRecord, Machine, MachineState, Observed, Phase
 from cloudtrain.provisioner.ports import Target
 from cloudtrain.provisioner.reach import Reach
 from cloudtrain.trainer.contract import FINAL_PHASES, AgentStatus, Keys, status_from_json
@@ -107,9 +106,7 @@ class Observer:
         self._published[generation] = (self._reach.clock.now(), newest)
 
     def _target(self, attempt: Attempt, machine: Machine) -> Target:
-        image = image_for(attempt.pool.instance_type, attempt.pool.cloud)
-        assert isinstance(image, Image) and machine.endpoint is not None
-        target = self._reach.files.target(attempt, machine.endpoint, image)
+        target = self._reach.target(attempt, machine)
         self._targets[attempt.generation] = target
         return target
 

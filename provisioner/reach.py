@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.attempt_files import AttemptFiles
-from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote
+from cloudtrain.provisioner.errors import PoolUnavailable
+from cloudtrain.provisioner.model import Attempt, Image, Machine
+from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +22,16 @@ class Reach:
     clock: Clock
     files: AttemptFiles
     job_dir: Path
+
+    def target(self, attempt: Attempt, machine: Machine) -> Target:
+        """How to reach the attempt's machine over SSH. The machine's endpoint must be known."""
+        assert machine.endpoint is not None
+        return self.files.target(attempt, machine.endpoint, image_of(attempt))
+
+
+def image_of(attempt: Attempt) -> Image:
+    """What the attempt's machine boots. Raises PoolUnavailable where no image is reviewed for its type."""
+    image = image_for(attempt.pool.instance_type, attempt.pool.cloud)
+    if isinstance(image, str):
+        raise PoolUnavailable(f"{attempt.pool.instance_type}: {image}", code="NoImage")
+    return image

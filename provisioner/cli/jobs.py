@@ -49,9 +49,9 @@ def live_view(store: Store, job_id: str) -> dict[str, Any]:
     return view
 
 
-def say_lost(home: Home) -> None:
+def say_lost(home: Home, store: Store) -> None:
     """Name the live jobs whose embedded cloud is gone, which ends them."""
-    for line in losses.settle(home, open_store(home), SystemClock().now()):
+    for line in losses.settle(home, store, SystemClock().now()):
         say(line)
 
 
@@ -63,7 +63,7 @@ def see_driven(home: Home, records: list[JobRecord]) -> bool:
     if not any(record.driver == home.id and not record.status.final for record in records):
         return False
     store = open_store(home)
-    say_lost(home)
+    say_lost(home, store)
     if not any(stored.record.driver == home.id for stored in store.list(live_only=True)):
         return False
     restarted = controller_process.ensure(home)

@@ -81,7 +81,7 @@ def down() -> None:
     click.echo(
         "the local cloud is down; its machines and objects are gone" if ended else "the local cloud is not running"
     )
-    jobs.say_lost(home)
+    jobs.say_lost(home, jobs.open_store(home))
     say("next: `cloudtrain ls`")
 
 

@@ -7,9 +7,7 @@ controller comes back and says so, the job succeeds, never two machines for it, 
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -50,7 +48,7 @@ def one_try(person: Person, job_file: Path, after_s: float) -> Try:
         most = max(most, _machines(person, job_id))
         time.sleep(0.02)
     status_then = _job(person, job_id)["status"] if after_s > 1 else "PENDING"
-    killed = _kill(person)
+    killed = person.kill_controller()
     told = "the controller was not running" in person.ok("ls").err
     give_up = time.monotonic() + PATIENCE_S
     while _job(person, job_id)["status"] not in ("SUCCEEDED", "FAILED", "CANCELLED"):
@@ -68,14 +66,6 @@ def one_try(person: Person, job_file: Path, after_s: float) -> Try:
         _machines(person, job_id),
         int(str(listed["attempt"])),
     )
-
-
-def _kill(person: Person) -> bool:
-    try:
-        os.kill(int((person.home / "controller.pid").read_text()), signal.SIGKILL)
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return True
 
 
 def _job(person: Person, job_id: str) -> dict[str, object]:
