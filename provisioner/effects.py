@@ -122,7 +122,8 @@ class Effects:
             image_id=attempt.image_id,
             disk_gib=max(image.root_gib, record.spec.disk_size_gib or 0),
             user_data=self._reach.files.user_data(attempt),
-            instance_profile=INSTANCE_PROFILE,
+            instance_profile=record.spec.aws.iam_instance_profile or INSTANCE_PROFILE,
+            options=record.spec.aws,
         )
 
     def _fence(self, record: JobRecord, generation: int) -> None:
@@ -149,7 +150,7 @@ class Effects:
         target = self._reach.target(attempt, machine)
         spec = record.spec
         local = record.cloud == "local"
-        gpus = next(o.instance.accelerator_count for o in record.offerings if o.pool == attempt.pool)
+        kind = next(o.instance for o in record.offerings if o.pool == attempt.pool)
         config = AgentConfig(
             job_id=record.job_id,
             generation=attempt.generation,
@@ -163,8 +164,8 @@ class Effects:
             checkpoint_keep=spec.checkpoint_keep,
             host="local" if local else "systemd",
             login_user=None if local else target.user,
-            expect_accelerator=spec.accelerators or attempt.pool.instance_type,
-            expect_gpus=gpus,
+            expect_accelerator=f"{kind.accelerator}:{kind.accelerator_count}",
+            expect_gpus=kind.accelerator_count,
             max_run_s=spec.max_run_s,
             activate=image.activate,
         )

@@ -7,7 +7,7 @@ SkyPilot's key names where the meaning is the same. Nothing is ignored: a key is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from cloudtrain.pricing.accelerators import AcceleratorError, canonical, combine, parse
 from cloudtrain.pricing.requirements import Amount
 from cloudtrain.provisioner.errors import NotFound, UsageError
-from cloudtrain.provisioner.model import Interval, JobSpec
+from cloudtrain.provisioner.model import Interval, JobSpec, Resources
 from cloudtrain.provisioner.yamlnodes import MAX_BYTES, Source
 
 JOB_KEYS = ("name", "resources", "num_nodes", "workdir", "envs", "setup", "run", "checkpoint", "max_run")
@@ -135,6 +135,8 @@ class _Job:
             raise source.error(
                 resources or root, "no GPU asked for: set resources.accelerators, such as `accelerators: T4:1`"
             )
+        picks = {f.name for f in fields(Resources)}
+        found["resources"] = (Resources(**{k: found.pop(k) for k in picks & found.keys()}),)
         return JobSpec(**{"name": self._default_name(root, path), **found} if "name" not in found else found)
 
     def _name(self, node: Node) -> str:

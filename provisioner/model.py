@@ -65,6 +65,7 @@ class EndReason(StrEnum):
     AGENT_LOST = "agent-lost"  # the machine lives, the agent does not answer
     MACHINE_UNFIT = "machine-unfit"  # the agent's machine check failed
     CANCELLED = "cancelled"
+    STOPPED = "stopped"  # the person stopped it; `resume` goes on
     MAX_RUN = "max-run"
     CLOUD_LOST = "cloud-lost"  # the embedded cloud died
     REFUSED = "refused"  # credentials, permission, quota or the request itself: no other pool would help
@@ -94,21 +95,56 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSpec:
-    """A job file, checked. ``accelerators`` keeps the grammar's text ("T4:1"); pricing reads it."""
+class Resources:
+    """One machine that would do: what picks its pools. ``accelerators`` keeps the grammar's text ("T4:1")."""
 
-    name: str
-    run: str
     accelerators: str | None = None
     use_spot: bool = False
     infra: tuple[str, ...] = ()  # "aws/us-east-1"; empty: everywhere
     instance_type: str | None = None
     cpus: str | None = None  # "8" exactly, "8+" at least
     memory: str | None = None  # GiB, same form
-    disk_size_gib: int | None = None
     max_hourly_cost_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwsOptions:
+    """``resources.aws``: how the machine is made and reached, whichever pool gives it."""
+
+    image_id: str | None = None  # the user's own image, instead of the reviewed table's
+    ssh_user: str | None = None  # who logs in there
+    subnet_ids: tuple[str, ...] = ()  # empty: the default VPC's subnets
+    public_ip: bool = True
+    ssh_proxy: str | None = None  # "USER@BASTION[:PORT]" | "ssm" | "instance-connect"; None: straight to the machine
+    iam_instance_profile: str | None = None  # instead of the one that `setup` makes
+    volume_throughput: int | None = None  # MiB/s of the gp3 root volume
+
+
+@dataclass(frozen=True, slots=True)
+class FileMount:
+    """Data that must lie at ``target`` on the machine. ``source``: "s3://bucket/prefix", or an absolute local path."""
+
+    target: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job file, checked.
+
+    ``resources`` holds at least one alternative: any of them, or, where ``resources_ordered``, the first wanted most.
+    """
+
+    name: str
+    run: str
+    resources: tuple[Resources, ...]
+    resources_ordered: bool = False
+    disk_size_gib: int | None = None
+    aws: AwsOptions = AwsOptions()
     workdir: str | None = None  # absolute
+    file_mounts: tuple[FileMount, ...] = ()
     envs: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[str, ...] = ()  # names alone; the values never enter a record
     setup: str | None = None
     checkpoint_interval: Interval = field(default_factory=lambda: Interval(seconds=600))
     checkpoint_keep: int = 3
@@ -257,7 +293,7 @@ class Observed:
     silent_s: tuple[tuple[int, float], ...] = ()  # generation, seconds that its status was read and did not change
     unreachable_s: tuple[tuple[int, float], ...] = ()  # generation, seconds without an answer over SSH or a checkpoint
     words_unknown: tuple[int, ...] = ()  # generations whose last words could not be looked up in the bucket
-    wanted: str = "run"  # "run" | "cancel"
+    wanted: str = "run"  # "run" | "stop" | "cancel"
     cloud_gone: bool = False
 
     def machine(self, attempt: Attempt) -> Machine | None:
@@ -299,3 +335,4 @@ class LaunchRequest:
     disk_gib: int
     user_data: str
     instance_profile: str
+    options: AwsOptions = AwsOptions()

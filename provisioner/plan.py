@@ -12,7 +12,7 @@ from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.pricing.model import CapacityType, Money, Offering
 from cloudtrain.pricing.requirements import Amount, Dropped, Requirements, Selection, Why, select
 from cloudtrain.provisioner.errors import NoCapacity, UsageError
-from cloudtrain.provisioner.model import JobSpec
+from cloudtrain.provisioner.model import JobSpec, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,42 +34,50 @@ def make_plan(spec: JobSpec, catalog: Catalog, *, cloud: str) -> Plan:
     ``cloud`` is "aws", or "local" for the same pools in the embedded cloud. Raises UsageError for a spec that names
     no machine or one that the catalogue doesn't know, NoCapacity when nothing fits.
     """
-    wanted = requirements(spec, catalog)
-    selection = select(catalog, wanted)
-    if not selection.offerings:
-        raise NoCapacity(_nothing_fits(spec, catalog, wanted, selection))
-    on_demand = select(catalog, replace(wanted, capacity_type=CapacityType.ON_DEMAND, max_price_per_hour=None))
-    prices = [offering.price_per_hour.amount for offering in on_demand.offerings]
-    offerings = tuple(replace(o, pool=replace(o.pool, cloud=cloud)) for o in selection.offerings)
-    return Plan(offerings, selection.dropped, min(prices, default=None))
+    found = [(wanted, select(catalog, wanted)) for wanted in (requirements(spec, r, catalog) for r in spec.resources)]
+    if not any(selection.offerings for _, selection in found):
+        raise NoCapacity(_nothing_fits(spec, spec.resources[0], catalog, *found[0]))
+    prices = [price for wanted, _ in found if (price := _on_demand(catalog, wanted)) is not None]
+    ranked = [offering for _, selection in found for offering in selection.offerings]
+    if len(found) > 1 and not spec.resources_ordered:
+        ranked.sort(key=lambda o: o.price_per_hour.amount)
+    offerings = tuple(replace(o, pool=replace(o.pool, cloud=cloud)) for o in dict.fromkeys(ranked))
+    taken = {o.pool.instance_type for o in offerings}
+    dropped = {d.instance_type: d for _, selection in found for d in selection.dropped if d.instance_type not in taken}
+    return Plan(offerings, tuple(dropped.values()), min(prices, default=None))
 
 
-def requirements(spec: JobSpec, catalog: Catalog) -> Requirements:
-    """What the job asks of a machine. Raises UsageError as ``make_plan`` does."""
-    if spec.accelerators is None and spec.instance_type is None:
+def _on_demand(catalog: Catalog, wanted: Requirements) -> Decimal | None:
+    fitting = select(catalog, replace(wanted, capacity_type=CapacityType.ON_DEMAND, max_price_per_hour=None))
+    return min((offering.price_per_hour.amount for offering in fitting.offerings), default=None)
+
+
+def requirements(spec: JobSpec, resources: Resources, catalog: Catalog) -> Requirements:
+    """What one of the job's alternatives asks of a machine. Raises UsageError as ``make_plan`` does."""
+    if resources.accelerators is None and resources.instance_type is None:
         raise UsageError(
             f"{spec.name}: no GPU asked for: set resources.accelerators, such as T4:1, or resources.instance_type"
         )
-    if spec.instance_type is not None and catalog.instance(spec.instance_type) is None:
+    if resources.instance_type is not None and catalog.instance(resources.instance_type) is None:
         names = [instance.name for instance in catalog.instances]
         raise UsageError(
-            f"{spec.name}: unknown instance type {spec.instance_type!r}{_nearest(spec.instance_type, names)}"
+            f"{spec.name}: unknown instance type {resources.instance_type!r}{_nearest(resources.instance_type, names)}"
         )
-    for place in spec.infra:
+    for place in resources.infra:
         region = place.partition("/")[2]
         if region and region not in catalog.regions:
             raise UsageError(
                 f"{spec.name}: no prices are known for {place!r}{_nearest(region, sorted(catalog.regions), 'aws/')}"
             )
-    limit = spec.max_hourly_cost_usd
+    limit = resources.max_hourly_cost_usd
     try:
         return Requirements(
-            capacity_type=CapacityType.SPOT if spec.use_spot else CapacityType.ON_DEMAND,
-            accelerators=parse(spec.accelerators) if spec.accelerators is not None else (),
-            cpus=Amount.parse(spec.cpus) if spec.cpus is not None else None,
-            memory_gib=Amount.parse(spec.memory) if spec.memory is not None else None,
-            infra=spec.infra,
-            instance_type=spec.instance_type,
+            capacity_type=CapacityType.SPOT if resources.use_spot else CapacityType.ON_DEMAND,
+            accelerators=parse(resources.accelerators) if resources.accelerators is not None else (),
+            cpus=Amount.parse(resources.cpus) if resources.cpus is not None else None,
+            memory_gib=Amount.parse(resources.memory) if resources.memory is not None else None,
+            infra=resources.infra,
+            instance_type=resources.instance_type,
             max_price_per_hour=Money(limit) if limit is not None else None,
         )
     except AcceleratorError as error:
@@ -95,7 +103,9 @@ _ADVICE = {
 }
 
 
-def _nothing_fits(spec: JobSpec, catalog: Catalog, wanted: Requirements, selection: Selection) -> str:
+def _nothing_fits(
+    spec: JobSpec, resources: Resources, catalog: Catalog, wanted: Requirements, selection: Selection
+) -> str:
     """One line: the reason of the type that came closest, how many types fell for which reason, what to do."""
     order = list(Why)
     closest = max(selection.dropped, key=lambda d: order.index(d.why), default=None)
@@ -109,7 +119,7 @@ def _nothing_fits(spec: JobSpec, catalog: Catalog, wanted: Requirements, selecti
     if wanted.memory_gib is None and counts[Why.MEMORY] and closest.why is not Why.MEMORY:
         advice += ", or set resources.memory (16+) to allow less than 1.5x GPU memory"
     problem = f"{closest.reason} ({closest.instance_type})"
-    if closest.why is Why.OTHER_ACCELERATOR and spec.instance_type is None:
+    if closest.why is Why.OTHER_ACCELERATOR and resources.instance_type is None:
         problem = "; ".join(_counts(accelerator, catalog) for accelerator in wanted.accelerators)
     total = len(selection.dropped)
     return f"{head}: {problem}; {total} types dropped ({tally}); {advice}"

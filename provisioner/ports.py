@@ -76,6 +76,7 @@ class Target:
     user: str
     host_keys: tuple[str, ...]  # "ssh-ed25519 AAAA…", pinned before the first connection
     client_key: Path  # private key file, mode 0600
+    proxy_command: str | None = None  # a shell command whose stdin and stdout are the connection to port 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Stored:
     record: JobRecord
     version: int
     etag: str | None  # of the bucket's copy, as last seen
-    wanted: str  # "run" | "cancel"
+    wanted: str  # "run" | "stop" | "cancel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class Store(Protocol):
         ...
 
     def want(self, job_id: str, wanted: str) -> None:
-        """Say what the person wants of the job: "run" or "cancel". Never conflicts."""
+        """Say what the person wants of the job: "run", "stop" or "cancel". Never conflicts."""
         ...
 
     def set_live(self, job_id: str, document: str) -> None:

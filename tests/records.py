@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 
 from cloudtrain.pricing.model import CapacityType, InstanceType, Money, Offering, Pool
-from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, Phase, PricePoint
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, Phase, PricePoint, Resources
 
 T4 = InstanceType("g4dn.xlarge", "T4", 1, 16, 4, 16, "x86_64", 125, "test", date(2026, 7, 20))
 
@@ -26,7 +26,7 @@ def job(
     """A job that wants one T4 on spot."""
     return JobRecord(
         job_id=job_id,
-        spec=JobSpec(name=name, run="python train.py", accelerators="T4:1", use_spot=True),
+        spec=JobSpec(name=name, run="python train.py", resources=(Resources(accelerators="T4:1", use_spot=True),)),
         owner="me",
         results="/nowhere/results",
         driver="home",

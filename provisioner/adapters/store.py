@@ -99,7 +99,7 @@ class SqliteStore:
         return version + 1
 
     def want(self, job_id: str, wanted: str) -> None:
-        """Say what the person wants of the job: "run" or "cancel". Never conflicts."""
+        """Say what the person wants of the job: "run", "stop" or "cancel". Never conflicts."""
         with self._connection() as db:
             db.execute("UPDATE jobs SET wanted=? WHERE job_id=?", (wanted, job_id))
 

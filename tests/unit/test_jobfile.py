@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudtrain.provisioner import jobfile
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile import loads
-from cloudtrain.provisioner.model import Interval, JobSpec
+from cloudtrain.provisioner.model import Interval, JobSpec, Resources
 
 NAME = Path("job.yaml")
 GPU = "resources: {accelerators: T4:1}\n"
@@ -53,14 +53,18 @@ def test_every_key_arrives() -> None:
     assert loads(FULL, path=NAME) == JobSpec(
         name="cifar-resnet",
         run="cd src\ntorchrun --nproc-per-node=8 train.py\n",
-        accelerators="{A100:8, H100:8}",
-        use_spot=True,
-        infra=("aws/us-east-1",),
-        instance_type="p4d.24xlarge",
-        cpus="32+",
-        memory="256+",
+        resources=(
+            Resources(
+                accelerators="{A100:8, H100:8}",
+                use_spot=True,
+                infra=("aws/us-east-1",),
+                instance_type="p4d.24xlarge",
+                cpus="32+",
+                memory="256+",
+                max_hourly_cost_usd=Decimal(40),
+            ),
+        ),
         disk_size_gib=200,
-        max_hourly_cost_usd=Decimal(40),
         workdir="code",
         envs=(("EPOCHS", "10"), ("LR", "0.10"), ("NOTE", ""), ("ON", "no")),
         setup="pip install -r requirements.txt",
@@ -77,8 +81,8 @@ def test_the_served_keys_are_all_in_the_example() -> None:
 
 def test_what_is_left_out_has_a_default() -> None:
     spec = loads(GPU + "run: x", path=Path("dir/My_First job.yaml"))
-    assert spec == JobSpec(name="my-first-job", run="x", accelerators="T4:1")
-    assert spec.use_spot is False
+    assert spec == JobSpec(name="my-first-job", run="x", resources=(Resources(accelerators="T4:1"),))
+    assert spec.resources[0].use_spot is False
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_what_is_left_out_has_a_default() -> None:
     ],
 )
 def test_accelerators_in_each_form(text: str, want: str) -> None:
-    assert loads(f"resources:\n  accelerators: {text}\nrun: x", path=NAME).accelerators == want
+    assert loads(f"resources:\n  accelerators: {text}\nrun: x", path=NAME).resources[0].accelerators == want
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_the_templates_command_is_one_that_the_trainer_takes() -> None:
     words = shlex.split(spec.run)
     assert words[:3] == ["python", "-m", "cloudtrain.trainer"]
     assert trainer_main._parser().parse_args(words[3:]).epochs == 30
-    assert (spec.name, spec.accelerators, spec.use_spot) == ("digits", "T4:1", True)
+    assert (spec.name, spec.resources[0].accelerators, spec.resources[0].use_spot) == ("digits", "T4:1", True)
     assert (spec.checkpoint_interval, spec.checkpoint_keep) == (Interval(steps=100), 3)
 
 

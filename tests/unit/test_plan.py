@@ -14,11 +14,12 @@ from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.errors import EXIT_NO_CAPACITY, EXIT_USAGE, NoCapacity, UsageError
 from cloudtrain.provisioner.jobfile import load
-from cloudtrain.provisioner.model import JobSpec
+from cloudtrain.provisioner.model import JobSpec, Resources
 from cloudtrain.provisioner.plan import make_plan
 
 SHIPPED = catalog.load()
-JOB = JobSpec(name="job", run="python train.py", accelerators="T4:1", memory="16+", use_spot=True)
+T4 = Resources(accelerators="T4:1", memory="16+", use_spot=True)
+JOB = JobSpec(name="job", run="python train.py", resources=(T4,))
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,7 +38,9 @@ def test_local_is_the_same_plan_under_another_name() -> None:
 
 
 def test_without_spot_each_zone_is_an_on_demand_pool() -> None:
-    plan = make_plan(replace(JOB, use_spot=False, infra=("aws/us-east-1",)), SHIPPED, cloud="aws")
+    plan = make_plan(
+        replace(JOB, resources=(replace(T4, use_spot=False, infra=("aws/us-east-1",)),)), SHIPPED, cloud="aws"
+    )
     assert {o.pool.capacity_type for o in plan.offerings} == {CapacityType.ON_DEMAND}
     zones = [o.pool.zone_id for o in plan.offerings if o.instance.name == "g4dn.xlarge"]
     assert zones == sorted(zones)
@@ -47,14 +50,18 @@ def test_without_spot_each_zone_is_an_on_demand_pool() -> None:
 
 def test_the_yardstick_ignores_the_price_limit_but_not_the_place() -> None:
     plan = make_plan(
-        replace(JOB, max_hourly_cost_usd=Decimal("0.27"), infra=("aws/ap-northeast-1",)), SHIPPED, cloud="aws"
+        replace(JOB, resources=(replace(T4, max_hourly_cost_usd=Decimal("0.27"), infra=("aws/ap-northeast-1",)),)),
+        SHIPPED,
+        cloud="aws",
     )
     assert all(o.price_per_hour.amount <= Decimal("0.27") for o in plan.offerings)
     assert plan.on_demand_usd_per_hour == Decimal("0.71")
 
 
 def test_no_on_demand_price_known_gives_none() -> None:
-    plan = make_plan(replace(JOB, accelerators=None, instance_type="p5e.48xlarge"), SHIPPED, cloud="aws")
+    plan = make_plan(
+        replace(JOB, resources=(replace(T4, accelerators=None, instance_type="p5e.48xlarge"),)), SHIPPED, cloud="aws"
+    )
     assert plan.on_demand_usd_per_hour is None
 
 
@@ -85,7 +92,7 @@ def test_no_on_demand_price_known_gives_none() -> None:
 )
 def test_nothing_fits_is_one_line_with_the_reason(change: dict[str, Any], says: str) -> None:
     with pytest.raises(NoCapacity) as refusal:
-        make_plan(replace(JOB, **change), SHIPPED, cloud="aws")
+        make_plan(replace(JOB, resources=(replace(T4, **change),)), SHIPPED, cloud="aws")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert refusal.value.exit_code == EXIT_NO_CAPACITY == 4
@@ -108,6 +115,6 @@ def test_an_empty_catalogue_fits_nothing() -> None:
 )
 def test_a_wrong_wish_is_refused(change: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        make_plan(replace(JOB, **change), SHIPPED, cloud="aws")
+        make_plan(replace(JOB, resources=(replace(T4, **change),)), SHIPPED, cloud="aws")
     assert says in str(refusal.value)
     assert refusal.value.exit_code == EXIT_USAGE
