@@ -66,6 +66,16 @@ class Clients:
         client: EC2Client = self._get("ec2", region, launch=True)
         return client
 
+    def session(self) -> boto3.Session:
+        """The session that every client comes from, made on first use. Raises ProfileNotFound."""
+        with self._lock:
+            return self._session_made()
+
+    def _session_made(self) -> boto3.Session:
+        if self._session is None:
+            self._session = _local_session() if self.cloud == "local" else _user_session()
+        return self._session
+
     def _get(self, service: str, region: str, *, launch: bool) -> Any:
         key = (service, region, launch)
         found = self._clients.get(key)
@@ -77,9 +87,7 @@ class Clients:
         return found
 
     def _make(self, service: str, region: str, *, launch: bool) -> Any:
-        if self._session is None:
-            self._session = _local_session() if self.cloud == "local" else _user_session()
-        make: Any = self._session.client  # the stubs know each service's name alone, not a str
+        make: Any = self._session_made().client  # the stubs know each service's name alone, not a str
         return make(service, region_name=region, endpoint_url=self._endpoint, config=_config(self.cloud, launch=launch))
 
 
