@@ -17,6 +17,7 @@ from cloudtrain.pricing.accelerators import AcceleratorError, canonical, combine
 from cloudtrain.pricing.requirements import Amount
 from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.model import Interval, JobSpec, Resources
+from cloudtrain.provisioner.values import DURATION_FORM, NAME_FORM, duration_s, env_problem, is_name, is_region
 from cloudtrain.provisioner.yamlnodes import MAX_BYTES, Source
 
 JOB_KEYS = ("name", "resources", "num_nodes", "workdir", "envs", "setup", "run", "checkpoint", "max_run")
@@ -48,12 +49,7 @@ RESOURCE_KEYS_LATER = ("network_tier", "any_of", "ordered", "aws")
 CHECKPOINT_KEYS = ("interval", "keep")
 CHECKPOINT_KEYS_LATER = ("watch", "complete_when", "settle_seconds", "resume_args")
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DURATION = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _STEPS = re.compile(r"([1-9][0-9]{0,11}) steps?")
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 
 
 def load(path: Path) -> JobSpec:
@@ -141,8 +137,8 @@ class _Job:
 
     def _name(self, node: Node) -> str:
         name = self.source.text(node, "name")
-        if not _NAME.fullmatch(name):
-            raise self.source.error(node, f"name {name!r}: use a to z, 0 to 9 and `-`, at most 41, not `-` first")
+        if not is_name(name):
+            raise self.source.error(node, f"name {name!r}: {NAME_FORM}")
         return name
 
     def _default_name(self, root: Node, path: Path) -> str:
@@ -204,7 +200,7 @@ class _Job:
                 raise self.source.error(item, "infra names a cloud's places: for this machine use `--cloud local`")
             if cloud != "aws":
                 raise self.source.error(item, f"infra {place!r} is not supported yet: write aws or aws/REGION")
-            if slash and not _REGION.fullmatch(region):
+            if slash and not is_region(region):
                 raise self.source.error(item, f"infra {place!r}: write aws or aws/REGION, such as aws/us-east-1")
             places.append(place)
         if not places:
@@ -223,10 +219,8 @@ class _Job:
         envs = []
         for key, value in self.source.entries(node, "envs"):
             name = key.value
-            if not _ENV_NAME.fullmatch(name):
-                raise self.source.error(key, f"{name!r} can't name an environment variable: use letters, digits and _")
-            if name.startswith("CLOUDTRAIN_"):
-                raise self.source.error(key, f"{name}: names with CLOUDTRAIN_ are set by cloudtrain: use another")
+            if problem := env_problem(name):
+                raise self.source.error(key, problem)
             envs.append((name, self.source.text_or_number(value, f"envs.{name}")))
         return tuple(envs)
 
@@ -244,16 +238,16 @@ class _Job:
         text = self.source.text(node, "checkpoint.interval")
         if text == "auto":
             raise self.source.error(node, "`interval: auto` is not supported yet: write 10m or 500 steps")
-        steps, duration = _STEPS.fullmatch(text), _DURATION.fullmatch(text)
+        steps, seconds = _STEPS.fullmatch(text), duration_s(text)
         if steps:
             return Interval(steps=int(steps[1]))
-        if duration:
-            return Interval(seconds=int(duration[1]) * _SECONDS[duration[2]])
+        if seconds is not None:
+            return Interval(seconds=seconds)
         raise self.source.error(node, f"checkpoint.interval {text!r}: write 90s, 10m, 2h or 500 steps")
 
     def _duration(self, node: Node, what: str) -> float:
         text = self.source.text(node, what)
-        match = _DURATION.fullmatch(text)
-        if not match:
-            raise self.source.error(node, f"{what} {text!r} is not a duration: write 90s, 15m, 2h or 1d")
-        return float(int(match[1]) * _SECONDS[match[2]])
+        seconds = duration_s(text)
+        if seconds is None:
+            raise self.source.error(node, f"{what} {text!r} is not a duration: {DURATION_FORM}")
+        return seconds
