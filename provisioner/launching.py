@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain.pricing import catalog
-from cloudtrain.provisioner import jobfile
+from cloudtrain.provisioner import jobfile, overrides
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller_process import ensure
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud.client import ACCOUNT, ensure_up
 from cloudtrain.provisioner.model import JobRecord, JobSpec
+from cloudtrain.provisioner.overrides import Overrides
 from cloudtrain.provisioner.plan import Plan, make_plan
 from cloudtrain.provisioner.snapshot import Snapshot, take
 
@@ -37,10 +38,12 @@ class Prepared:
     results: Path
 
 
-def prepare(path: Path, *, cloud: str, into: Path | None = None) -> Prepared:
-    """Read and check the job file and plan it. Touches no cloud. Raises UsageError, NoCapacity."""
-    spec = jobfile.load(path)
-    plan = make_plan(spec, catalog.load(), cloud=cloud)
+def prepare(path: Path, *, cloud: str, into: Path | None = None, flags: Overrides | None = None) -> Prepared:
+    """Read and check the job file, as the flags change it, and plan it. Touches no cloud. Raises UsageError,
+    NoCapacity."""
+    prices = catalog.load()
+    spec = overrides.apply(jobfile.load(path), flags or Overrides(), prices)
+    plan = make_plan(spec, prices, cloud=cloud)
     job_id = f"{spec.name}-{secrets.token_hex(3)}"
     results = into if into is not None else Path("results") / job_id
     return Prepared(job_id, spec, plan, cloud, results.absolute())

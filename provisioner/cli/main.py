@@ -22,10 +22,14 @@ from cloudtrain.provisioner.errors import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK,
 # name -> the one line of the list; the text is repeated here so that the list needs no import (a test compares them)
 COMMANDS = {
     "launch": "Train: choose machines, run the job, bring the results home.",
+    "plan": "Show where a job would run, and at what price.",
     "ls": "List jobs: how far they are and what they cost so far.",
     "show": "Show one job: attempts, events, bill.",
     "logs": "Print what a job's run has written.",
+    "stop": "Save a checkpoint and give the machine back; resumable.",
+    "resume": "Go on with a stopped job from its last checkpoint.",
     "down": "End a job for good and leave nothing running.",
+    "adopt": "Take over a job that another computer launched.",
     "local": "The cloud on this computer: start, stop, interrupt.",
     "controller": "Drive this home's jobs in the foreground.",
 }
