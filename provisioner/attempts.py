@@ -12,6 +12,7 @@ from cloudtrain.provisioner.limits import Limits
 from cloudtrain.provisioner.model import (
     Attempt,
     EndReason,
+    FoundImage,
     Machine,
     MachineState,
     Observed,
@@ -58,6 +59,11 @@ class RequestStop:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepSnapshot:
+    """Put the workdir's snapshot into the bucket, where another computer finds it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Terminate:
     """Ask for the end of a machine; repeated until it is seen gone."""
 
@@ -77,7 +83,7 @@ class Sweep:
 
 STARTED_PHASES = ("running", "saving", *FINAL_PHASES)
 
-Effect = Resolve | Launch | Ship | Reprice | RequestStop | Terminate | Collect | Sweep
+Effect = Resolve | Launch | Ship | Reprice | RequestStop | KeepSnapshot | Terminate | Collect | Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,17 @@ def _claimed(attempt: Attempt, machine: Machine | None, now: float, leaving: End
     return Step(attempt, (Launch(attempt.generation),))
 
 
+def pinned(attempt: Attempt, image: FoundImage) -> Attempt:
+    """The attempt with its image: launched again, it sends the same request."""
+    return replace(
+        attempt,
+        image_id=image.image_id,
+        root_device=image.root_device,
+        root_gib=image.root_gib,
+        login_user=image.login_user,
+    )
+
+
 def launched(attempt: Attempt, machine: Machine) -> Attempt:
     """The attempt once its machine is known."""
     return replace(
@@ -200,7 +217,7 @@ def _working(
         step = _finished(attempt, report, now, limits, leaving)
         return replace(step, events=events + step.events)
     if leaving is not None:
-        return _stop(attempt, machine, now, leaving, limits)
+        return _stop(attempt, machine, report, now, leaving, limits)
     if report is not None and report.phase == "saving" and report.notice_deadline_at is None:
         since = attempt.saving_since if attempt.saving_since is not None else now
         if now - since > limits.delivery_s:
@@ -222,12 +239,19 @@ def _working(
     return Step(attempt, (), events)
 
 
-def _stop(attempt: Attempt, machine: Machine, now: float, leaving: EndReason, limits: Limits) -> Step:
-    if attempt.stop_asked_at is None:
-        return Step(replace(attempt, stop_asked_at=now), (RequestStop(attempt.generation, machine),))
-    if now - attempt.stop_asked_at > limits.stop_s:
+def _stop(
+    attempt: Attempt, machine: Machine, report: AgentStatus | None, now: float, leaving: EndReason, limits: Limits
+) -> Step:
+    """Asked until it is heard. Who stops means to go on, so the last checkpoint is waited for longer than for a cancel."""
+    asked_at = now if attempt.stop_asked_at is None else attempt.stop_asked_at
+    patience_s = limits.stop_s
+    if leaving is EndReason.STOPPED:
+        saving = report is not None and report.phase == "saving"
+        patience_s = limits.delivery_s if saving else limits.stop_s if attempt.stop_heard else limits.stop_unheard_s
+    if now - asked_at > patience_s:
         return end(attempt, leaving, "stopped without its agent's leave", now)
-    return Step(attempt)
+    ask = () if attempt.stop_heard else (RequestStop(attempt.generation, machine),)
+    return Step(replace(attempt, stop_asked_at=asked_at), ask)
 
 
 def _finished(attempt: Attempt, report: AgentStatus, now: float, limits: Limits, leaving: EndReason | None) -> Step:
@@ -296,7 +320,11 @@ def _machine_went(
 
 def _fault(report: AgentStatus) -> EndReason:
     """Whose fault a failed attempt was."""
-    faults = {"machine": EndReason.MACHINE_UNFIT, "max_run": EndReason.MAX_RUN}
+    faults = {
+        "machine": EndReason.MACHINE_UNFIT,
+        "image": EndReason.IMAGE_UNFIT,
+        "max_run": EndReason.MAX_RUN,
+    }
     return faults.get(report.failure or "", EndReason.JOB_FAILED)
 
 
@@ -327,4 +355,5 @@ def _note_report(attempt: Attempt, report: AgentStatus) -> Attempt:
         last_step=max(attempt.last_step, report.progress.step),
         durable_step=durable,
         run_seconds=max(attempt.run_seconds, report.run_seconds),
+        restore_s=attempt.restore_s if report.restore_s is None else report.restore_s,
     )

@@ -41,7 +41,7 @@ class Controller:
                 del self._threads[job_id]
             for stored in self._store.list(live_only=True):
                 job_id = stored.record.job_id
-                if job_id not in self._threads and stored.record.driver == self._home.id:
+                if job_id not in self._threads and stored.record.driver == self._home.id and not stored.resting:
                     thread = threading.Thread(target=self._drive, args=(job_id,), name=job_id, daemon=True)
                     self._threads[job_id] = thread
                     thread.start()
@@ -78,7 +78,7 @@ def main() -> None:
         Controller(home, store, clock).run()
         os.close(lock)
         # A job stored between our last look and the release met a held lock, so nobody else was started for it.
-        waiting = any(stored.record.driver == home.id for stored in store.list(live_only=True))
+        waiting = any(s.record.driver == home.id and not s.resting for s in store.list(live_only=True))
         lock = try_lock(home) if waiting else None
 
 

@@ -35,6 +35,8 @@ from cloudtrain.provisioner.outcomes import (
     Resolved,
     Shipped,
     ShipRefused,
+    SnapshotKept,
+    StopHeard,
     Swept,
 )
 from cloudtrain.trainer.contract import AgentStatus
@@ -56,6 +58,8 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
     if seen.cloud_gone:
         return _lost(record, now)
     record, events = _wanted(record, seen)
+    if record.outcome is EndReason.STOPPED and record.finished_at is not None:
+        return Decision(replace(record, status=JobStatus.STOPPED), (), tuple(events))
     steps: list[at.Step] = []
     for attempt in record.attempts:
         if attempt.phase is Phase.ENDED:
@@ -72,6 +76,8 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
         events += lines
     record = _note_progress(record, seen)
     effects += _strays(record, seen)
+    if record.snapshot_sha256 and not record.snapshot_kept and any(a.phase is Phase.WORKING for a in record.attempts):
+        effects.append(at.KeepSnapshot())  # once a machine trains: nobody waits for it
     if record.outcome is None and not any(at.live(a) for a in record.attempts) and seen.machines is not None:
         record, lines = _next_attempt(record, now, limits)
         events += lines
@@ -83,8 +89,17 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
 
 
 def _wanted(record: JobRecord, seen: Observed) -> tuple[JobRecord, list[str]]:
-    if seen.wanted == "cancel" and record.outcome is None:
-        return replace(record, outcome=EndReason.CANCELLED, detail="cancelled by you"), ["cancelling"]
+    """What the person has asked for since the last pass. An end that has begun is first brought to its end."""
+    stopped = record.outcome is EndReason.STOPPED
+    if seen.wanted == "cancel" and (record.outcome is None or stopped):
+        over = replace(record, outcome=EndReason.CANCELLED, detail="cancelled by you", finished_at=None)
+        return over, ["cancelling"]
+    if seen.wanted == "stop" and record.outcome is None:
+        detail = f"stopped by you; `cloudtrain resume {record.job_id}` goes on"
+        return replace(record, outcome=EndReason.STOPPED, detail=detail), ["stopping: a checkpoint first"]
+    if seen.wanted == "run" and stopped and record.finished_at is not None:
+        again = replace(record, outcome=None, detail=None, finished_at=None, collected=False, swept=False)
+        return replace(again, collect_trouble=None, closing_tries=0), ["resuming"]
     return record, []
 
 
@@ -133,8 +148,17 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
     if reason in (EndReason.NO_CAPACITY, EndReason.QUOTA, EndReason.BOOT_TIMEOUT):
         avoid = Avoid(new.pool, now + limits.avoid_s, new.end_detail or str(reason))
         record = replace(record, avoid=(*record.avoid, avoid))
-    if reason in (EndReason.SUCCEEDED, EndReason.JOB_FAILED, EndReason.MAX_RUN, EndReason.REFUSED):
-        return replace(record, outcome=record.outcome or reason, detail=record.detail or new.end_detail), lines
+    last_words = (
+        EndReason.SUCCEEDED,
+        EndReason.JOB_FAILED,
+        EndReason.MAX_RUN,
+        EndReason.REFUSED,
+        EndReason.IMAGE_UNFIT,
+    )
+    if reason in last_words:
+        if record.outcome in (None, EndReason.STOPPED):  # it was over before it could stop
+            record = replace(record, outcome=reason, detail=new.end_detail)
+        return record, lines
     unfit = (EndReason.MACHINE_LOST, EndReason.BOOT_TIMEOUT, EndReason.AGENT_LOST, EndReason.MACHINE_UNFIT)
     if reason in unfit:
         avoid = Avoid(new.pool, now + limits.avoid_s, str(reason))
@@ -256,7 +280,8 @@ def status_of(record: JobRecord, seen: Observed) -> JobStatus:
     if record.finished_at is not None:
         if record.outcome is EndReason.SUCCEEDED:
             return JobStatus.SUCCEEDED
-        return JobStatus.CANCELLED if record.outcome is EndReason.CANCELLED else JobStatus.FAILED
+        unfinished = {EndReason.CANCELLED: JobStatus.CANCELLED, EndReason.STOPPED: JobStatus.STOPPED}
+        return unfinished.get(record.outcome, JobStatus.FAILED) if record.outcome else JobStatus.FAILED
     if record.outcome is not None:
         return JobStatus.STOPPING
     current = next((a for a in reversed(record.attempts) if at.live(a)), None)
@@ -274,6 +299,8 @@ def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEF
     """The record once an effect's outcome is known. Holds no effects."""
     if isinstance(outcome, Collected):
         return Decision(replace(record, collected=True, collect_trouble=None))
+    if isinstance(outcome, SnapshotKept):
+        return Decision(replace(record, snapshot_kept=True))
     if isinstance(outcome, NotCollected):
         news = () if record.collect_trouble == outcome.detail else (f"{outcome.detail}; it is tried again",)
         tries = record.closing_tries + 1
@@ -294,9 +321,9 @@ def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEF
 
 def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) -> tuple[Attempt, tuple[str, ...]]:
     match outcome:
-        case Resolved(price=price, image_id=image_id):
+        case Resolved(price=price, image=image):
             prices = old.prices if price is None else (PricePoint(now, price),)
-            return replace(old, image_id=image_id, prices=prices), ()
+            return at.pinned(replace(old, prices=prices), image), ()
         case Launched(machine=machine):
             text = f"attempt {old.generation}: {machine.instance_id} at ${old.prices[0].usd_per_hour}/h"
             return at.launched(old, machine), (text,)
@@ -309,8 +336,11 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) 
             return old, ()
         case Shipped():
             return replace(old, phase=Phase.WORKING, started_at=now), (f"attempt {old.generation}: agent started",)
-        case ShipRefused(detail=detail):
-            return at.end(old, EndReason.MACHINE_UNFIT, detail, now).attempt, ()
+        case ShipRefused(detail=detail, image=image_unfit):
+            reason = EndReason.IMAGE_UNFIT if image_unfit else EndReason.MACHINE_UNFIT
+            return at.end(old, reason, detail, now).attempt, ()
+        case StopHeard():
+            return replace(old, stop_heard=True), ()
         case Repriced(price=price):
             paid = price if price is not None else old.prices[-1].usd_per_hour
             return replace(old, prices=(*old.prices, PricePoint(now, paid))), ()

@@ -31,12 +31,15 @@ from cloudtrain.provisioner.outcomes import (
     Resolved,
     Shipped,
     ShipRefused,
+    SnapshotKept,
+    StopHeard,
     Swept,
 )
 from cloudtrain.provisioner.ports import Target
 from cloudtrain.provisioner.reach import Reach, image_of
 from cloudtrain.provisioner.shipping import bundle, ship_command
 from cloudtrain.provisioner.snapshot import TAR_NAME
+from cloudtrain.provisioner.takeover import keep_attempt, keep_snapshot
 from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
 
 SHIP_TIMEOUT_S = 60.0  # for the agent alone, its start included
@@ -69,7 +72,10 @@ class Effects:
             case at.Reprice(generation=generation):
                 return Repriced(generation, self._reach.cloud.price(_attempt(record, generation).pool))
             case at.RequestStop(generation=generation, machine=machine):
-                self._request_stop(_attempt(record, generation), machine)
+                return self._request_stop(_attempt(record, generation), machine)
+            case at.KeepSnapshot():
+                keep_snapshot(record, self._reach.objects, self._reach.job_dir)
+                return SnapshotKept()
             case at.Terminate(region=region, instance_id=instance_id):
                 self._reach.cloud.terminate(region, [instance_id])
             case at.Collect():
@@ -100,6 +106,7 @@ class Effects:
             self._reach.cloud.prepare(record.job_id, record.owner, [attempt.pool.region])
             self._fence(record, attempt.generation)
             request = self._request(record, attempt)
+            keep_attempt(record, attempt.generation, self._reach.objects, self._reach.job_dir)
             asked = True
             return Launched(attempt.generation, self._reach.cloud.launch(request))
         except CloudUnreachable as error:
@@ -168,6 +175,7 @@ class Effects:
             expect_gpus=kind.accelerator_count,
             max_run_s=spec.max_run_s,
             activate=image.activate,
+            mounts=record.mounts,
         )
         snapshot = self._reach.job_dir if record.snapshot_sha256 else None
         with bundle(config, snapshot, with_deps=image.agent_brings_boto3) as stream:
@@ -188,13 +196,14 @@ class Effects:
             words = result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
             raise RemoteError(f"the dead-man switch could not be set: {words.splitlines()[-1]}")
 
-    def _request_stop(self, attempt: Attempt, machine: Machine) -> None:
+    def _request_stop(self, attempt: Attempt, machine: Machine) -> Outcome | None:
         if machine.endpoint is None:
-            return
+            return None
         target = self._reach.target(attempt, machine)
         notice = to_json(Notice("stop", self._reach.clock.now() + STOP_GRACE_S))
         command = f"cd cloudtrain/run && printf %s '{notice}' > .stop.tmp && mv .stop.tmp stop.json"
-        self._reach.remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
+        result = self._reach.remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
+        return StopHeard(attempt.generation) if result.exit_code == 0 else None
 
 
 def _ship_timeout_s(snapshot: Path | None) -> float:

@@ -12,7 +12,7 @@ from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import ObjectStore, Store
-from cloudtrain.trainer.contract import Keys
+from cloudtrain.provisioner.takeover import record_key
 
 
 class DrivenElsewhere(CloudtrainError):
@@ -81,7 +81,7 @@ class Journal:
 
     @property
     def _key(self) -> str:
-        return Keys(self.record.prefix).record
+        return record_key(self.record.job_id)
 
     def _keep(self, record: JobRecord) -> None:
         self._version = self._store.save(record, version=self._version, etag=self._etag)

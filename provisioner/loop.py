@@ -14,7 +14,7 @@ from cloudtrain.provisioner.effects import Effects
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
 from cloudtrain.provisioner.journal import DrivenElsewhere, Journal, material
 from cloudtrain.provisioner.live import view
-from cloudtrain.provisioner.model import JobRecord, Observed, Phase
+from cloudtrain.provisioner.model import JobRecord, JobStatus, Observed, Phase
 from cloudtrain.provisioner.observe import Observer
 from cloudtrain.provisioner.ports import Clock, Store
 
@@ -51,10 +51,10 @@ class JobLoop:
         self._unkept: CloudtrainError | None = None  # why the bucket's copy could not be written in this pass
 
     def run(self) -> None:
-        """Until the job is final. Raises DrivenElsewhere when another home has taken it over."""
+        """Until nothing happens to the job by itself. Raises DrivenElsewhere when another home has taken it over."""
         troubles = 0
         opened = False
-        while not self._journal.record.status.final:
+        while not self._resting():
             try:
                 if not opened:
                     self.open()
@@ -75,6 +75,11 @@ class JobLoop:
                 troubles += 1
             if pause:
                 self._clock.sleep(pause)
+
+    def _resting(self) -> bool:
+        """Over; or stopped, and nobody has asked for more since."""
+        status = self._journal.record.status
+        return status.final or (status is JobStatus.STOPPED and self._store.get(self._journal.record.job_id).resting)
 
     def open(self) -> None:
         """Meet the bucket's copy of the record. Where the bucket refuses the first one, the job fails, unspent."""

@@ -10,7 +10,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from cloudtrain.pricing.model import Offering, Pool
-from cloudtrain.trainer.contract import AgentStatus
+from cloudtrain.trainer.contract import AgentStatus, Mount
 
 TAG_OWNER = "cloudtrain:owner"
 TAG_JOB = "cloudtrain:job"
@@ -41,6 +41,11 @@ class JobStatus(StrEnum):
         """Whether nothing more will happen to the job by itself."""
         return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 
+    @property
+    def resting(self) -> bool:
+        """Whether nothing happens to it until somebody says so: final, or stopped and resumable."""
+        return self.final or self is JobStatus.STOPPED
+
 
 class Phase(StrEnum):
     """Where an attempt stands."""
@@ -64,6 +69,7 @@ class EndReason(StrEnum):
     BOOT_TIMEOUT = "boot-timeout"
     AGENT_LOST = "agent-lost"  # the machine lives, the agent does not answer
     MACHINE_UNFIT = "machine-unfit"  # the agent's machine check failed
+    IMAGE_UNFIT = "image-unfit"  # it failed on something that every machine of that image has, or lacks
     CANCELLED = "cancelled"
     STOPPED = "stopped"  # the person stopped it; `resume` goes on
     MAX_RUN = "max-run"
@@ -177,7 +183,10 @@ class Attempt:
     phase: Phase
     claimed_at: float
     prices: tuple[PricePoint, ...] = ()  # what was paid, from when; first entry: the price at launch
-    image_id: str | None = None
+    image_id: str | None = None  # this and the next three: the image as it was found, pinned
+    root_device: str | None = None
+    root_gib: int | None = None  # the least that its root volume may have
+    login_user: str | None = None
     launch_asked_at: float | None = None  # RunInstances was called, or is about to be
     unknown_launches: int = 0  # how often the launch had no answer
     retry_at: float | None = None  # it is not asked again before
@@ -190,7 +199,8 @@ class Attempt:
     handed_over: bool = False  # final checkpoint durable after a notice: the next generation may launch
     restarted_at: float | None = None  # its agent stood still and was started again
     saving_since: float | None = None  # its run has ended, and it brings what it has to the bucket
-    stop_asked_at: float | None = None  # we asked the agent to save and stop
+    stop_asked_at: float | None = None  # we began to ask the agent to save and stop
+    stop_heard: bool = False  # the request lies on the machine
     ending_at: float | None = None  # terminate was first asked
     ended_at: float | None = None  # first seen shutting down or gone: billing ends
     end_reason: EndReason | None = None
@@ -200,6 +210,7 @@ class Attempt:
     last_step: int = 0
     durable_step: int | None = None
     run_seconds: float = 0.0
+    restore_s: float | None = None  # what its machine took to get data and checkpoint; None while it has not
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +238,8 @@ class JobRecord:
     offerings: tuple[Offering, ...]  # the plan as it was confirmed, cheapest first
     created_at: float
     snapshot_sha256: str | None = None
+    mounts: tuple[Mount, ...] = ()  # what file_mounts were at launch: the same for every attempt
+    snapshot_kept: bool = False  # in the bucket too, so that another computer can take the job over
     status: JobStatus = JobStatus.PENDING
     revision: int = 0
     generation: int = 0
@@ -249,6 +262,11 @@ class JobRecord:
     def prefix(self) -> str:
         """Where the job's objects lie in its bucket."""
         return f"jobs/{self.job_id}"
+
+    @property
+    def control(self) -> str:
+        """Where the record, the snapshot and the SSH keys lie in its bucket: a machine's role has no right there."""
+        return f"control/{self.job_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,16 +329,29 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One row of the reviewed image table: what a machine boots and how to live in it."""
+    """What a machine boots and how to live in it: a row of the reviewed table, or the user's own image."""
 
-    ssm_parameter: str
-    login_user: str
+    ssm_parameter: str  # names the AMI; "" where ``own_id`` does
+    login_user: str  # "" where only the image's name can tell
     root_device: str
-    root_gib: int
+    root_gib: int  # the least that we give its root volume
     architecture: str
-    python: str  # the interpreter that runs the agent
-    activate: str | None  # a shell line that puts the job's Python on PATH
+    venv: str | None  # the virtual environment that holds its Python and torch; looked for, not relied upon
+    scratch: str | None  # where its fastest local disk is mounted, on types that have one
     agent_brings_boto3: bool  # ship our pure-Python boto3 beside the agent
+    own_id: str | None = None  # the user's own image (resources.aws.image_id)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundImage:
+    """An image as the cloud shows it in one region."""
+
+    image_id: str
+    name: str
+    root_device: str
+    root_gib: int  # of its root snapshot: a smaller volume is refused
+    architecture: str
+    login_user: str  # the row's, or what the name tells
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cloudtrain.provisioner.model import Machine
+from cloudtrain.provisioner.model import FoundImage, Machine
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The image, and the pool's price now where the cloud names one."""
+    """The image, and the pool's price now where the cloud names one. ``image.root_gib``: the least we may ask for."""
 
     generation: int
-    image_id: str
+    image: FoundImage
     price: Decimal | None
 
 
@@ -56,10 +56,26 @@ class Shipped:
 
 @dataclass(frozen=True, slots=True)
 class ShipRefused:
-    """The machine itself said no (full disk, broken Python): not a network fault."""
+    """The machine itself said no (full disk, broken Python): not a network fault.
+
+    ``image``: every machine of that image would say the same.
+    """
 
     generation: int
     detail: str
+    image: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopHeard:
+    """The stop request lies on the machine."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotKept:
+    """The workdir's snapshot is in the bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +112,8 @@ Outcome = (
     | LaunchUnknown
     | Shipped
     | ShipRefused
+    | StopHeard
+    | SnapshotKept
     | Repriced
     | Collected
     | NotCollected

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from cloudtrain.pricing.model import Pool
-from cloudtrain.provisioner.model import Endpoint, Image, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.model import Endpoint, FoundImage, Image, JobRecord, JobStatus, LaunchRequest, Machine
 
 
 class Clock(Protocol):
@@ -36,8 +36,12 @@ class Cloud(Protocol):
         """Make the job's security group in each region, open to this caller's address alone. Idempotent."""
         ...
 
-    def image_id(self, image: Image, region: str) -> str:
-        """The AMI id that the image table's parameter names now. Idempotent; pin the answer in the attempt."""
+    def find_image(self, image: Image, region: str) -> FoundImage:
+        """The AMI that the row's parameter names now, or the user's own one. Idempotent; pin the answer in the attempt.
+
+        Raises PoolUnavailable (no such parameter or image here), UsageError (the image suits no machine of this job),
+        AccessError, CloudUnreachable.
+        """
         ...
 
     def price(self, pool: Pool) -> Decimal | None:
@@ -124,6 +128,10 @@ class ObjectStore(Protocol):
         """Write the object to a file, replaced whole. Raises NotFound."""
         ...
 
+    def upload(self, path: Path, key: str) -> None:
+        """Write a file, of whatever size, as an object. No condition: for keys that nobody else writes."""
+        ...
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; a missing one is no error."""
         ...
@@ -137,6 +145,12 @@ class Stored:
     version: int
     etag: str | None  # of the bucket's copy, as last seen
     wanted: str  # "run" | "stop" | "cancel"
+
+    @property
+    def resting(self) -> bool:
+        """Whether no controller has anything to do for it: over, or stopped as was asked."""
+        status = self.record.status
+        return status.final or (status is JobStatus.STOPPED and self.wanted == "stop")
 
 
 @dataclass(frozen=True, slots=True)

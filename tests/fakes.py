@@ -358,6 +358,10 @@ class FakeObjectStore:
                 raise NotFound(f"no object {key}")
             path.write_bytes(self.objects[key])
 
+    def upload(self, path: Path, key: str) -> None:
+        with _Call(self, "upload"):
+            self.objects[key] = path.read_bytes()
+
     def delete(self, keys: Iterable[str]) -> None:
         wanted = list(keys)
         with _Call(self, "delete"):

@@ -8,6 +8,8 @@ Everything here is a plain value with a JSON form. Files on the machine live und
     work/         the workdir snapshot, the job's current directory
     checkpoints/  CLOUDTRAIN_CHECKPOINT_DIR
     outputs/      CLOUDTRAIN_OUTPUT_DIR
+    mounts/       data of ``file_mounts``, where the machine has no faster disk
+    rootfs/       stands in for / under the absolute targets of ``file_mounts``, on a local host alone
     run/          status.json, progress.json, notice.json, stop.json, job.log, agent.log, agent.lock
 """
 
@@ -38,6 +40,7 @@ ENV_NODE_RANK = "CLOUDTRAIN_NODE_RANK"
 ENV_NODE_IPS = "CLOUDTRAIN_NODE_IPS"
 ENV_NUM_NODES = "CLOUDTRAIN_NUM_NODES"
 ENV_NUM_GPUS = "CLOUDTRAIN_NUM_GPUS_PER_NODE"
+ENV_MOUNT_ROOT = "CLOUDTRAIN_MOUNT_ROOT"  # before an absolute target of file_mounts; "" but on a local host
 
 CHECKPOINT_PREFIX = "step-"
 MANIFEST_NAME = "MANIFEST.json"
@@ -61,7 +64,6 @@ class Keys:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.record = f"{prefix}/record.json"
         self.latest = f"{prefix}/latest.json"
 
     def checkpoint(self, generation: int, step: int) -> str:
@@ -130,9 +132,60 @@ class Utilisation:
     gpu_count: int = 0
 
 
-# The agent's phases: checking, setup, restoring, running, saving, then one of these, which is only reported once
+# The agent's phases: checking, mounting, setup, restoring, running, saving, then one of these, which is only reported once
 # outputs, logs and the last checkpoint are durable in the bucket.
 FINAL_PHASES = ("done", "failed", "stopped")
+
+
+# Folders that belong to the system: nothing may be put at one, nor, for the second group, below it.
+_NOT_AT = frozenset({"/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/usr", "/var"})
+_NOT_BELOW = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr")
+
+
+def mount_target_trouble(target: str) -> str | None:
+    """Why no data can be put at this target of ``file_mounts``; None where it can. Absolute, "~/…", or below work/."""
+    if not target or "\0" in target:
+        return "it is empty"
+    path = target.removeprefix("~/") if target.startswith("~/") else target
+    parts = path.strip("/").split("/")
+    if ".." in parts or path.startswith("~"):
+        return "it must be absolute, below ~/, or relative to the job's folder, without `..`"
+    if target.startswith("/"):
+        plain = "/" + "/".join(part for part in parts if part not in ("", "."))
+        if plain in _NOT_AT or any(plain == place or plain.startswith(f"{place}/") for place in _NOT_BELOW):
+            return "it is the system's own"
+    elif not any(part not in ("", ".") for part in parts):
+        return "it is the job's folder itself"
+    elif target.startswith("~/") and next(part for part in parts if part not in ("", ".")) == "cloudtrain":
+        return "~/cloudtrain is the agent's own"
+    return None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Data that lies at ``target`` before ``setup`` and ``run`` start. Its manifest is an object of the job's bucket:
+
+        {"v": 1, "source": "/home/me/data", "single": false, "files": [{"path": "a", "mode": 420, "size": 9,
+         "sha256": "…"}, {"path": "b", "link": "a"}, {"path": "c", "dir": true, "mode": 493}]}
+
+    or, for data that stays in the user's own bucket, where a file is the object ``prefix`` + ``path``:
+
+        {"v": 1, "source": "s3://b/p", "single": false, "bucket": "b", "region": "us-east-1", "prefix": "p/",
+         "files": [{"path": "a", "mode": 420, "size": 9, "etag": "\\"…\\""}]}
+
+    The content of a file with a SHA-256 is the object ``content_key``. ``single``: the target is that one file.
+    """
+
+    target: str
+    key: str  # of the manifest
+    sha256: str  # of the manifest's bytes
+    bytes: int
+    files: int
+
+
+def content_key(sha256: str) -> str:
+    """The object, in the job's bucket, with a file's content. Shared by all jobs, and never changed."""
+    return f"files/{sha256}"
 
 
 @dataclass(frozen=True)
@@ -154,6 +207,9 @@ class AgentStatus:
     checks: tuple[str, ...] = ()  # one line for each machine check: "gpu: skipped, a local host stands in for T4:1"
     rejected: tuple[str, ...] = ()  # checkpoints not used, each with its reason
     fenced: bool = False  # a newer generation exists: this attempt publishes nothing any more
+    mounted_bytes: int = 0  # of file_mounts, how much lies on this machine, verified or about to be
+    mount_bytes: int = 0  # of file_mounts, all of it
+    restore_s: float | None = None  # from the agent's start until data and checkpoint were there; None: not yet
 
 
 @dataclass(frozen=True)
@@ -177,6 +233,8 @@ class AgentConfig:
     grace_seconds: float = 30.0  # from a stop request to the kill, when no notice gives a deadline
     max_run_s: float | None = None  # from the agent's start; past it: stop, upload, power off
     activate: str | None = None  # a shell line that puts the image's Python on PATH
+    mounts: tuple[Mount, ...] = ()
+    scratch: str | None = None  # where the image mounts the machine's own fast disks, on types that have some
 
 
 def to_json(value: Any) -> str:
@@ -223,7 +281,10 @@ def _check_number(name: str, value: object, kind: type, *, optional: bool) -> No
 
 def config_from_json(text: str | bytes) -> AgentConfig:
     """An AgentConfig. Raises ValueError or TypeError for other text."""
-    return _build(AgentConfig, json.loads(text))
+    raw = json.loads(text)
+    if isinstance(raw, dict):
+        raw["mounts"] = [_build(Mount, mount) for mount in raw.get("mounts") or ()]
+    return _build(AgentConfig, raw)
 
 
 def status_from_json(text: str | bytes) -> AgentStatus:

@@ -46,6 +46,11 @@ class S3ObjectStore:
         with self._opened() as bucket:
             bucket.download(key, path)
 
+    def upload(self, path: Path, key: str) -> None:
+        """Write a file, of whatever size, as an object."""
+        with self._opened() as bucket:
+            bucket.upload_file(path, key)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; a missing one is no error."""
         with self._opened() as bucket:

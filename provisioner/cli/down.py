@@ -8,7 +8,7 @@ import click
 
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs
-from cloudtrain.provisioner.cli.follow import Plain, Screen, follow
+from cloudtrain.provisioner.cli.follow import EventsOnly, Screen, follow
 from cloudtrain.provisioner.cli.words import counted, dollars, printable, say
 from cloudtrain.provisioner.errors import EXIT_NOT_FINISHED, EXIT_OK, CloudtrainError, UsageError
 from cloudtrain.provisioner.home import Home
@@ -78,18 +78,11 @@ def _confirm(live: list[JobRecord], yes: bool) -> None:
     click.confirm(f"End {names} for good?", default=False, err=True, abort=True)
 
 
-class _EventsOnly(Plain):
-    """The end of a job in its events; its progress is no news any more."""
-
-    def now(self, line: str, at: float) -> None:
-        """Nothing."""
-
-
 def _see_ended(record: JobRecord, *, home: Home, store: Store, clock: Clock) -> bool:
     """Wait until the job is over and its machines are gone; says how it ended. False when that takes too long."""
     deadline = clock.now() + WAIT_S
     seen = store.events(record.job_id)
-    show: Screen = _EventsOnly()
+    show: Screen = EventsOnly()
     job_id = record.job_id
     try:
         record = follow(

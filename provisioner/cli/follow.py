@@ -52,6 +52,13 @@ class Plain:
             say(f"{clock_time(at)} {line}")
 
 
+class EventsOnly(Plain):
+    """The end of a job in its events; its progress is no news any more."""
+
+    def now(self, line: str, at: float) -> None:
+        """Nothing."""
+
+
 @contextmanager
 def screen() -> Iterator[Screen]:
     """One line that redraws itself where stderr is a terminal that can; plain lines elsewhere."""
@@ -90,7 +97,7 @@ def follow(
         now = clock.now()
         live: dict[str, Any] = jobs.live_view(store, job_id)
         show.now(moment(stored.record, live), now)
-        if stored.record.status.final or (until is not None and until(now)):
+        if stored.resting or (until is not None and until(now)):
             return stored.record
         if stored.record.driver != home.id:
             raise CloudtrainError(

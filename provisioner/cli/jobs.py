@@ -49,6 +49,17 @@ def live_view(store: Store, job_id: str) -> dict[str, Any]:
     return view
 
 
+def must_be_live_here(home: Home, record: JobRecord) -> None:
+    """Raise UsageError for a job that is over, or that another computer drives."""
+    job_id = record.job_id
+    if record.status.final:
+        raise UsageError(
+            f"job {job_id} is over already ({record.status}); `cloudtrain show {job_id}` tells how it went"
+        )
+    if record.driver != home.id:
+        raise UsageError(f"job {job_id} is driven from another computer; `cloudtrain adopt {job_id}` takes it over")
+
+
 def say_lost(home: Home, store: Store) -> None:
     """Name the live jobs whose embedded cloud is gone, which ends them."""
     for line in losses.settle(home, store, SystemClock().now()):
@@ -64,7 +75,7 @@ def see_driven(home: Home, records: list[JobRecord]) -> bool:
         return False
     store = open_store(home)
     say_lost(home, store)
-    if not any(stored.record.driver == home.id for stored in store.list(live_only=True)):
+    if not any(stored.record.driver == home.id and not stored.resting for stored in store.list(live_only=True)):
         return False
     restarted = controller_process.ensure(home)
     if restarted:

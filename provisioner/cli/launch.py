@@ -10,6 +10,7 @@ import click
 
 from cloudtrain.provisioner import launching
 from cloudtrain.provisioner.cli import plan
+from cloudtrain.provisioner.cli.attend import attend, detached, goes_on
 from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.planning import overriding, show_plan
 from cloudtrain.provisioner.cli.words import say
@@ -71,7 +72,7 @@ def command(
     finally:
         if not _stored(home, prepared.job_id):
             shutil.rmtree(home.job_dir(prepared.job_id), ignore_errors=True)  # the snapshot of what was not launched
-    return _detached(job_id, as_json=as_json) if detach else _attended(job_id, home, as_json=as_json)
+    return detached(job_id, json=as_json) if detach else attend(job_id, home, json=as_json)
 
 
 def _stored(home: Home, job_id: str) -> bool:

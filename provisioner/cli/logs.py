@@ -92,11 +92,12 @@ def command(job: str, follow: bool) -> None:
 def watch(tail: Tail, record: JobRecord, *, home: Home, store: Store, clock: Clock) -> JobRecord:
     """Copy as it comes until the job has ended; returns its record then."""
     check_at = clock.now() + CHECK_EVERY_S
-    while not record.status.final:
+    while not (stored := store.get(record.job_id)).resting:
         clock.sleep(POLL_S)
-        record = store.get(record.job_id).record
+        record = stored.record
         tail.copy(record)
         if clock.now() >= check_at:
             check_at = clock.now() + CHECK_EVERY_S
             jobs.see_driven(home, [record])
-    return record
+    tail.copy(stored.record)
+    return stored.record

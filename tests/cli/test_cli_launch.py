@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner import launching
+from cloudtrain.provisioner.cli import attend
 from cloudtrain.provisioner.cli import follow as following
-from cloudtrain.provisioner.cli import launch
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launching import Prepared
 from cloudtrain.provisioner.model import EndReason, JobStatus
@@ -239,7 +239,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(world: World, job_file: Path)
 def test_ctrl_c_on_a_terminal_asks(
     world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch, stop: bool, code: int, wanted: str
 ) -> None:
-    monkeypatch.setattr(launch, "_stop_wanted", lambda job_id: stop)
+    monkeypatch.setattr(attend, "_end_wanted", lambda job_id: stop)
     world.script = [
         lambda w: w.store.add_event(the_job(w), w.at, "first"),
         lambda w: None,

@@ -12,11 +12,11 @@ from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.errors import CloudUnreachable, Conflict
 from cloudtrain.provisioner.journal import DrivenElsewhere, Journal
 from cloudtrain.provisioner.model import EndReason
-from cloudtrain.trainer.contract import Keys
+from cloudtrain.provisioner.takeover import record_key
 from tests.fakes import FakeObjectStore
 from tests.records import job, over
 
-KEY = Keys(job().prefix).record
+KEY = record_key(job().job_id)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cloudtrain.provisioner.errors import (
 )
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
-from cloudtrain.trainer.contract import Keys
+from cloudtrain.provisioner.takeover import record_key
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 from tests.records import OFFERINGS, offering
@@ -195,4 +195,4 @@ def test_the_embedded_cloud_dying_marks_the_job_lost_at_once(bench: Bench, world
 def test_records_survive_their_own_codec(bench: Bench, world: World) -> None:
     record = bench.run()
     assert decode(encode(record)) == record
-    assert decode(world.objects.objects[Keys(record.prefix).record]).status is JobStatus.SUCCEEDED
+    assert decode(world.objects.objects[record_key(record.job_id)]).status is JobStatus.SUCCEEDED

@@ -16,7 +16,7 @@ from cloudtrain.provisioner.errors import (
     CloudUnreachable,
 )
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
-from cloudtrain.trainer.contract import Keys
+from cloudtrain.provisioner.takeover import record_key
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 from tests.records import OFFERINGS, offering
@@ -61,7 +61,7 @@ def test_cancelling_ends_the_machine_while_the_bucket_refuses_and_the_bucket_is_
     assert world.cloud.live() == []
     world.objects.faults.clear()
     assert bench.run().status is JobStatus.CANCELLED
-    kept = decode(world.objects.objects[Keys(bench.record.prefix).record])
+    kept = decode(world.objects.objects[record_key(bench.record.job_id)])
     assert (kept.status, kept.outcome) == (JobStatus.CANCELLED, EndReason.CANCELLED)
 
 
