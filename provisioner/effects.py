@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain.provisioner import attempts as at
@@ -100,9 +101,10 @@ class Effects:
         asked = attempt.unknown_launches > 0 and attempt.launch_asked_at is not None
         try:
             if isinstance(effect, at.Resolve):
-                image = image_of(attempt)
-                image_id = self._reach.cloud.image_id(image, attempt.pool.region)
-                return Resolved(attempt.generation, image_id, self._reach.cloud.price(attempt.pool))
+                image = image_of(attempt, record.spec.aws)
+                found = self._reach.cloud.find_image(image, attempt.pool.region)
+                found = replace(found, root_gib=max(found.root_gib, image.root_gib))
+                return Resolved(attempt.generation, found, self._reach.cloud.price(attempt.pool))
             self._reach.cloud.prepare(record.job_id, record.owner, [attempt.pool.region])
             self._fence(record, attempt.generation)
             request = self._request(record, attempt)
@@ -119,7 +121,7 @@ class Effects:
             return LaunchRefused(attempt.generation, str(error), fatal=True)
 
     def _request(self, record: JobRecord, attempt: Attempt) -> LaunchRequest:
-        image = image_of(attempt)
+        image = image_of(attempt, record.spec.aws)
         assert attempt.image_id is not None
         return LaunchRequest(
             job_id=record.job_id,
@@ -153,7 +155,7 @@ class Effects:
         raise CloudUnreachable("the checkpoints' pointer keeps changing; trying again")
 
     def _ship(self, record: JobRecord, attempt: Attempt, machine: Machine) -> Outcome:
-        image = image_of(attempt)
+        image = image_of(attempt, record.spec.aws)
         target = self._reach.target(attempt, machine)
         spec = record.spec
         local = record.cloud == "local"
@@ -174,13 +176,14 @@ class Effects:
             expect_accelerator=f"{kind.accelerator}:{kind.accelerator_count}",
             expect_gpus=kind.accelerator_count,
             max_run_s=spec.max_run_s,
-            activate=image.activate,
+            venv=image.venv,
+            scratch=image.scratch if kind.local_nvme_gb else None,
             mounts=record.mounts,
         )
         snapshot = self._reach.job_dir if record.snapshot_sha256 else None
         with bundle(config, snapshot, with_deps=image.agent_brings_boto3) as stream:
             timeout_s = _ship_timeout_s(snapshot)
-            result = self._reach.remote.run(target, ship_command(image.python), stdin=stream, timeout_s=timeout_s)
+            result = self._reach.remote.run(target, ship_command(image.venv), stdin=stream, timeout_s=timeout_s)
         answer = _last_json(result.stdout)
         if answer.get("ok") is True:
             self._extend_deadline(attempt, target)

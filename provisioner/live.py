@@ -49,6 +49,8 @@ def _agent(record: JobRecord, current: Attempt | None, report: AgentStatus | Non
         "gpu_percent": report.utilisation.gpu_percent if report else None,
         "memory_percent": report.utilisation.memory_percent if report else None,
         "durable_step": report.durable_step if report else None,
+        "mounted_bytes": report.mounted_bytes if report else None,
+        "mount_bytes": report.mount_bytes if report else None,
         "left_s": left_s(report) if report and record.outcome is None else None,
         "checks": list(report.checks) if report else [],
     }

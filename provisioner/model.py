@@ -279,11 +279,17 @@ class Machine:
     client_token: str
     state: MachineState
     launched_at: float
-    endpoint: Endpoint | None = None
+    endpoint: Endpoint | None = None  # where everybody reaches it
+    private: Endpoint | None = None  # where its own network reaches it
     state_reason: str | None = None  # e.g. "Server.SpotInstanceTermination"
     state_message: str | None = None
     spot_request_id: str | None = None
     spot_status: str | None = None  # e.g. "fulfilled", "instance-terminated-no-capacity"
+
+    @property
+    def addressed(self) -> bool:
+        """Whether it has an address; which of them is used depends on the job."""
+        return self.endpoint is not None or self.private is not None
 
     @property
     def gone(self) -> bool:

@@ -203,7 +203,9 @@ class AgentStatus:
     run_seconds: float = 0.0  # how long the user's `run` has been running (the whole of it, at the end)
     exit_code: int | None = None  # of the user's `run`
     error: str | None = None  # one line: what happened and what to do
-    failure: str | None = None  # of "failed": whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run"
+    # Of "failed", whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run" | "image" (what every machine
+    # of that image lacks).
+    failure: str | None = None
     checks: tuple[str, ...] = ()  # one line for each machine check: "gpu: skipped, a local host stands in for T4:1"
     rejected: tuple[str, ...] = ()  # checkpoints not used, each with its reason
     fenced: bool = False  # a newer generation exists: this attempt publishes nothing any more
@@ -232,7 +234,8 @@ class AgentConfig:
     expect_gpus: int = 0
     grace_seconds: float = 30.0  # from a stop request to the kill, when no notice gives a deadline
     max_run_s: float | None = None  # from the agent's start; past it: stop, upload, power off
-    activate: str | None = None  # a shell line that puts the image's Python on PATH
+    venv: str | None = None  # the image's virtual environment; activated for setup and run where it is there
+    scratch: str | None = None  # where the machine's fastest disk is mounted; None: the type has none
     mounts: tuple[Mount, ...] = ()
     scratch: str | None = None  # where the image mounts the machine's own fast disks, on types that have some
 

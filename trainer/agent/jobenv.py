@@ -36,6 +36,7 @@ def job_environment(config: AgentConfig, places: Places, base: Mapping[str, str]
             contract.ENV_NODE_IPS: "127.0.0.1",
             contract.ENV_NUM_NODES: "1",
             contract.ENV_NUM_GPUS: str(gpus or 1),
+            contract.ENV_MOUNT_ROOT: str(places.rootfs) if config.host == "local" else "",
             # torchrun kills its workers 30 s after SIGTERM (torch 2.13); ours is the deadline, never torchrun's.
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(max(NOTICE_GRACE_S, int(config.grace_seconds))),
             "PYTHONPATH": os.pathsep.join(paths),  # agent/ first: `python -m cloudtrain.trainer` is the one shipped

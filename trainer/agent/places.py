@@ -53,6 +53,16 @@ class Places:
         return self.root / "outputs"
 
     @property
+    def mounts(self) -> Path:
+        """Data of ``file_mounts``, where the machine has no faster disk."""
+        return self.root / "mounts"
+
+    @property
+    def rootfs(self) -> Path:
+        """On a local host, what stands in for / under absolute targets of ``file_mounts``."""
+        return self.root / "rootfs"
+
+    @property
     def run(self) -> Path:
         """The agent's own files, and those it shares with the job."""
         return self.root / "run"

@@ -1,0 +1,55 @@
+"""What it costs to move data out of a region, and to keep it in S3: ``data/transfer.csv``, a row for each known price.
+
+``what`` is another region, "other-regions" for all that have no row of their own, "internet" (the first 10 TB a month,
+beyond the 100 GB that are free), or "month": keeping a GB in S3 Standard for a month.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+
+COLUMNS = ["region", "what", "usd_per_gb", "as_of", "source"]
+GB = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """USD per GB (10^9 bytes), and where the figure is from."""
+
+    usd_per_gb: Decimal
+    as_of: date | None
+    source: str
+
+
+FREE = Rate(Decimal(0), None, "within one region S3 and EC2 exchange data free of charge (S3 pricing page)")
+
+
+def between(region: str, other: str) -> Rate | None:
+    """The rate of data that leaves a region's S3 for a machine in another; FREE in the same one; None: not known."""
+    if region == other:
+        return FREE
+    rates = load()
+    return rates.get((region, other)) or rates.get((region, "other-regions"))
+
+
+def storage(region: str) -> Rate | None:
+    """The rate of keeping data in S3 Standard for a month; None: not known."""
+    return load().get((region, "month"))
+
+
+@cache
+def load() -> dict[tuple[str, str], Rate]:
+    """Every row of the table. Raises ValueError for a damaged one, OSError for a missing file."""
+    rates = {}
+    with (Path(__file__).parent / "data" / "transfer.csv").open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        if next(reader) != COLUMNS:
+            raise ValueError(f"{file.name}: the columns must be {','.join(COLUMNS)}")
+        for region, what, usd_per_gb, as_of, source in reader:
+            rates[region, what] = Rate(Decimal(usd_per_gb), date.fromisoformat(as_of), source)
+    return rates
