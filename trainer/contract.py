@@ -237,7 +237,6 @@ class AgentConfig:
     venv: str | None = None  # the image's virtual environment; activated for setup and run where it is there
     scratch: str | None = None  # where the machine's fastest disk is mounted; None: the type has none
     mounts: tuple[Mount, ...] = ()
-    scratch: str | None = None  # where the image mounts the machine's own fast disks, on types that have some
 
 
 def to_json(value: Any) -> str:
