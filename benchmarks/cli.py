@@ -46,7 +46,7 @@ main()
 def clean_environment(home: Path) -> dict[str, str]:
     """This environment, with a state folder of its own and no way to an AWS account."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CLOUDTRAIN_"))}
-    return {**kept, "CLOUDTRAIN_HOME": str(home), "NO_COLOR": "1"}
+    return {**kept, "CLOUDTRAIN_HOME": str(home), "XDG_CONFIG_HOME": str(home / "config"), "NO_COLOR": "1"}
 
 
 def help_ratio(folder: Path) -> Claim:
@@ -102,7 +102,7 @@ def launch_ratio(folder: Path) -> Claim:
         )
     finally:
         end(environment, "down", "--all", "--yes")
-        end(environment, "local", "down")
+        end(environment, "local", "down", "--yes")
     return Claim("launch --cloud local to first training step / import torch", ratio, "x", BAR)
 
 

@@ -18,8 +18,7 @@ class Home:
     @classmethod
     def from_env(cls) -> Home:
         """The home that ``CLOUDTRAIN_HOME`` and ``CLOUDTRAIN_LOCAL_HOME`` name; made where it is missing."""
-        default = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "cloudtrain"
-        root = Path(os.environ.get("CLOUDTRAIN_HOME") or default).expanduser().absolute()
+        root = home_folder()
         local = os.environ.get("CLOUDTRAIN_LOCAL_HOME")
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(root, Path(local).expanduser().absolute() if local else root / "local")
@@ -49,6 +48,12 @@ class Home:
         path = self.root / "jobs" / job_id
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
+
+
+def home_folder() -> Path:
+    """Where this environment's state lies, or would lie; nothing is made."""
+    default = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "cloudtrain"
+    return Path(os.environ.get("CLOUDTRAIN_HOME") or default).expanduser().absolute()
 
 
 def log_path(job_dir: Path, generation: int) -> Path:

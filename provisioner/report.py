@@ -16,6 +16,7 @@ from cloudtrain.provisioner import errors
 from cloudtrain.provisioner.ledger import Line, bill
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobStatus, Phase
 from cloudtrain.provisioner.plan import Plan
+from cloudtrain.provisioner.settings import KEYS, Setting
 from cloudtrain.provisioner.snapshot import Snapshot
 
 SCHEMA_VERSION = 1
@@ -116,6 +117,18 @@ def planned(name: str, cloud: str, plan: Plan, shot: Snapshot) -> dict[str, Any]
         "usd_per_hour_on_demand": _number(plan.on_demand_usd_per_hour),
         "snapshot": {"files": shot.files, "bytes": shot.bytes, "omitted": list(shot.omitted)},
     }
+
+
+def configured(found: Mapping[str, Setting], defaults: Mapping[str, str]) -> dict[str, Any]:
+    """Each setting, its value and where that comes from: for ``config show``."""
+    rows = {
+        key: {
+            "value": found[key].value if key in found else defaults.get(key),
+            "origin": found[key].origin if key in found else "default",
+        }
+        for key in KEYS
+    }
+    return {"schema_version": SCHEMA_VERSION, "settings": rows}
 
 
 def exit_code(record: JobRecord) -> int:

@@ -49,7 +49,7 @@ def demo() -> None:
             story.tell("What is left running?", "local", "status")
             lines = _checked(story)
         finally:
-            story.run("local", "down", quiet=True)
+            story.run("local", "down", "--yes", quiet=True)
     click.echo("")
     for line in lines:
         click.secho(f"  ✓ {line}", fg="green")
@@ -64,9 +64,11 @@ class _Story:
     """Runs commands as a person would, each shown before its output."""
 
     def __init__(self, folder: Path) -> None:
-        self._env = {k: v for k, v in os.environ.items() if k != "CLOUDTRAIN_LOCAL_HOME"}
+        self._env = {k: v for k, v in os.environ.items() if not k.startswith("CLOUDTRAIN_")}
+        self._folder = folder
         self.home = folder / "home"
         self._env["CLOUDTRAIN_HOME"] = str(self.home)
+        self._env["XDG_CONFIG_HOME"] = str(folder / "config")  # nobody's own defaults
         self._env[HINTS_OFF_ENV] = "1"
 
     def tell(self, words: str, *arguments: str) -> None:
@@ -81,12 +83,13 @@ class _Story:
         """Run a command on this terminal; returns its exit code."""
         sink = subprocess.DEVNULL if quiet else None
         command = [sys.executable, "-m", "cloudtrain.provisioner.cli.main", *arguments]
-        return subprocess.run(command, env=self._env, stdout=sink, stderr=sink, check=False).returncode  # noqa: S603 - our own command
+        done = subprocess.run(command, env=self._env, cwd=self._folder, stdout=sink, stderr=sink, check=False)  # noqa: S603 - our own command
+        return done.returncode
 
     def ask(self, *arguments: str) -> Any:
         """The JSON object that a command prints."""
         command = [sys.executable, "-m", "cloudtrain.provisioner.cli.main", *arguments, "-o", "json"]
-        done = subprocess.run(command, env=self._env, stdout=subprocess.PIPE, check=True)  # noqa: S603 - our own command
+        done = subprocess.run(command, env=self._env, cwd=self._folder, stdout=subprocess.PIPE, check=True)  # noqa: S603 - our own command
         return json.loads(done.stdout)
 
 

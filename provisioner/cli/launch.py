@@ -40,7 +40,7 @@ def command(
     """Train: choose machines, run the job, bring the results home.
 
     Shows the plan and asks, starts the job, and follows it to its results and its bill. The job goes on when this
-    command ends early: nothing but `cloudtrain down` stops it.
+    command ends early: only `cloudtrain stop` and `cloudtrain down` end its machine.
 
     Ends with 0 when the job succeeded, 100 when it failed, 103 when it was cancelled, 4 when no pool had capacity.
 

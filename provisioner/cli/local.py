@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import LocalCloud
+from cloudtrain.provisioner.model import JobRecord
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -69,20 +71,35 @@ def up(hosts: str | None, boot: float | None) -> None:
 
 
 @local.command("down", short_help="End it, with its machines and objects.")
-def down() -> None:
-    """End it, with its machines and objects. Jobs that ran in it are lost.
+@click.option("-y", "--yes", is_flag=True, help="Don't ask, even where live jobs are lost.")
+def down(yes: bool) -> None:
+    """End it, with its machines and objects. Jobs that ran in it, and those that are stopped there, are lost: it asks
+    first.
 
     \b
     Example:
       cloudtrain local down
     """
     home = Home.from_env()
+    store = jobs.open_store(home)
+    if client.find(home.local_home) is not None and not yes:
+        _confirm_loss([s.record for s in store.list(live_only=True) if s.record.cloud == "local"])
     ended = client.down(home.local_home)
     click.echo(
         "the local cloud is down; its machines and objects are gone" if ended else "the local cloud is not running"
     )
-    jobs.say_lost(home, jobs.open_store(home))
+    jobs.say_lost(home, store)
     say("next: `cloudtrain ls`")
+
+
+def _confirm_loss(live: list[JobRecord]) -> None:
+    """Ask before live jobs are lost. Raises UsageError where there is nobody to ask."""
+    if not live:
+        return
+    names = ", ".join(f"{record.job_id} ({record.status})" for record in live)
+    if not sys.stdin.isatty():
+        raise UsageError(f"this would lose {names}, and there is no terminal to ask on; add --yes")
+    click.confirm(f"This loses {names}. End the local cloud?", default=False, err=True, abort=True)
 
 
 @local.command("status", short_help="Its machines, and what was asked for.")

@@ -30,10 +30,14 @@ COMMANDS = {
     "resume": "Go on with a stopped job from its last checkpoint.",
     "down": "End a job for good and leave nothing running.",
     "adopt": "Take over a job that another computer launched.",
+    "cost": "What jobs cost, and why.",
     "local": "The cloud on this computer: start, stop, interrupt.",
+    "config": "Defaults for flags: show, set, unset.",
+    "completion": "Print the script that completes commands and jobs.",
     "controller": "Drive this home's jobs in the foreground.",
 }
 HIDDEN = ("controller",)
+UNCONFIGURED = ("config", "completion", "controller")  # they work where the configuration is wrong
 
 
 class LazyGroup(click.Group):
@@ -49,6 +53,18 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(f"cloudtrain.provisioner.cli.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and let the configuration say what its flags are by default."""
+        name, command, rest = super().resolve_command(ctx, args)
+        asks = not any(arg in ("-h", "--help") for arg in rest) and not ctx.resilient_parsing
+        if name is not None and command is not None and asks and name not in UNCONFIGURED:
+            from cloudtrain.provisioner.cli.defaults import default_map  # noqa: PLC0415 - not for --help
+
+            ctx.default_map = {name: default_map(name, command)}
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; a reader that has left is no error (click itself would exit with 1)."""

@@ -47,7 +47,8 @@ class Person:
     def env(self) -> dict[str, str]:
         """A plain environment: nothing of the machine's own AWS set-up."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CLOUDTRAIN_"))}
-        return {**kept, "CLOUDTRAIN_HOME": str(self.home), "NO_COLOR": "1", "COLUMNS": "80", **self.extra}
+        mine = {"CLOUDTRAIN_HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / "config")}
+        return {**kept, **mine, "NO_COLOR": "1", "COLUMNS": "80", **self.extra}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command and leave it running."""
@@ -110,7 +111,7 @@ class Person:
 
     def leave(self) -> None:
         """End everything that this home started."""
-        self.run("local", "down")
+        self.run("local", "down", "--yes")
         self.kill_controller()
 
 
