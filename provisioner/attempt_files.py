@@ -10,7 +10,7 @@ import msgspec
 
 from cloudtrain.provisioner.adapters.keys import ed25519_pair
 from cloudtrain.provisioner.adapters.userdata import cloud_config
-from cloudtrain.provisioner.model import Attempt, Endpoint, Image, JobRecord
+from cloudtrain.provisioner.model import Attempt, AwsOptions, Endpoint, Image, JobRecord
 from cloudtrain.provisioner.ports import Target
 
 BOOT_DEADLINE_S = 1800.0  # the machine ends itself when no controller has armed the later limit by then
@@ -34,6 +34,11 @@ class AttemptFiles:
     def __init__(self, job_dir: Path, record: JobRecord) -> None:
         self._dir = job_dir
         self._record = record
+
+    @property
+    def options(self) -> AwsOptions:
+        """How the job wants its machines made and reached."""
+        return self._record.spec.aws
 
     def user_data(self, attempt: Attempt) -> str:
         """The machine's cloud-config: the same text at each call for one attempt, as an idempotent launch needs."""

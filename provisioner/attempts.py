@@ -44,6 +44,13 @@ class Ship:
 
 
 @dataclass(frozen=True, slots=True)
+class Admit:
+    """Let this computer in again: its address may have changed since the security group admitted it."""
+
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reprice:
     """Read the pool's price again."""
 
@@ -83,7 +90,7 @@ class Sweep:
 
 STARTED_PHASES = ("running", "saving", *FINAL_PHASES)
 
-Effect = Resolve | Launch | Ship | Reprice | RequestStop | KeepSnapshot | Terminate | Collect | Sweep
+Effect = Resolve | Launch | Ship | Admit | Reprice | RequestStop | KeepSnapshot | Terminate | Collect | Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +128,8 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
     if machine.state in (MachineState.STOPPING, MachineState.STOPPED):
         return end(attempt, EndReason.MACHINE_LOST, f"the machine is {machine.state}", now)
     if attempt.phase is Phase.BOOTING:
-        return _booting(attempt, machine, now, leaving, limits)
-    return _working(attempt, machine, report, seen, now, leaving, limits)
+        return _admitting(_booting(attempt, machine, now, leaving, limits), machine, seen, now, limits)
+    return _admitting(_working(attempt, machine, report, seen, now, leaving, limits), machine, seen, now, limits)
 
 
 def end(attempt: Attempt, reason: EndReason, detail: str | None, now: float) -> Step:
@@ -195,7 +202,7 @@ def _booting(attempt: Attempt, machine: Machine, now: float, leaving: EndReason 
     if now - attempt.claimed_at > limits.boot_s:
         minutes = limits.boot_s / 60
         return end(attempt, EndReason.BOOT_TIMEOUT, f"no agent {minutes:.0f} min after the launch", now)
-    if machine.state is MachineState.RUNNING and machine.endpoint is not None:
+    if machine.state is MachineState.RUNNING and machine.addressed:
         return Step(attempt, (Ship(attempt.generation, machine),))
     return Step(attempt)
 
@@ -237,6 +244,20 @@ def _working(
     if attempt.prices and now - attempt.prices[-1].at >= limits.reprice_s:
         return Step(attempt, (Reprice(attempt.generation),), events)
     return Step(attempt, (), events)
+
+
+def _admitting(step: Step, machine: Machine, seen: Observed, now: float, limits: Limits) -> Step:
+    """A machine that runs and does not answer may be fine, and we may have moved: ask to be let in again."""
+    attempt = step.attempt
+    if machine.state is not MachineState.RUNNING or attempt.phase not in (Phase.BOOTING, Phase.WORKING):
+        return step
+    silent_s = dict(seen.unreachable_s).get(attempt.generation, 0.0)
+    if attempt.phase is Phase.BOOTING and attempt.running_at is not None:
+        silent_s = now - attempt.running_at
+    if silent_s <= limits.admit_s or (attempt.admitted_at is not None and now - attempt.admitted_at < limits.admit_s):
+        return step
+    again = Admit(attempt.pool.region)
+    return replace(step, attempt=replace(attempt, admitted_at=now), effects=(again, *step.effects))
 
 
 def _stop(

@@ -70,6 +70,8 @@ class Effects:
                 return self._ask_for_machine(record, effect)
             case at.Ship(generation=generation, machine=machine):
                 return self._ship(record, _attempt(record, generation), machine)
+            case at.Admit(region=region):
+                self._reach.cloud.prepare(record.job_id, record.owner, [region], record.spec.aws)
             case at.Reprice(generation=generation):
                 return Repriced(generation, self._reach.cloud.price(_attempt(record, generation).pool))
             case at.RequestStop(generation=generation, machine=machine):
@@ -105,7 +107,7 @@ class Effects:
                 found = self._reach.cloud.find_image(image, attempt.pool.region)
                 found = replace(found, root_gib=max(found.root_gib, image.root_gib))
                 return Resolved(attempt.generation, found, self._reach.cloud.price(attempt.pool))
-            self._reach.cloud.prepare(record.job_id, record.owner, [attempt.pool.region])
+            self._reach.cloud.prepare(record.job_id, record.owner, [attempt.pool.region], record.spec.aws)
             self._fence(record, attempt.generation)
             request = self._request(record, attempt)
             keep_attempt(record, attempt.generation, self._reach.objects, self._reach.job_dir)
@@ -200,7 +202,7 @@ class Effects:
             raise RemoteError(f"the dead-man switch could not be set: {words.splitlines()[-1]}")
 
     def _request_stop(self, attempt: Attempt, machine: Machine) -> Outcome | None:
-        if machine.endpoint is None:
+        if not machine.addressed:
             return None
         target = self._reach.target(attempt, machine)
         notice = to_json(Notice("stop", self._reach.clock.now() + STOP_GRACE_S))

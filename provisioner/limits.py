@@ -19,6 +19,7 @@ class Limits:
     boot_s: float = 900  # from the launch to a started agent
     restart_s: float = 20  # the machine answers, its agent's status does not change: the agent is started again
     silent_s: float = 300  # the machine answers, its agent's status does not change: the agent is lost
+    admit_s: float = 60  # it runs and does not answer: our address is admitted again, and so often
     unreachable_s: float = 1800  # the machine runs and nothing answers: it is given up
     delivery_s: float = 7200  # from the end of the run to everything being in the bucket: then the machine is given up
     stop_s: float = 45  # from our stop request to terminating anyway

@@ -126,6 +126,9 @@ class AwsOptions:
     volume_throughput: int | None = None  # MiB/s of the gp3 root volume
 
 
+AWS_DEFAULTS = AwsOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class FileMount:
     """Data that must lie at ``target`` on the machine. ``source``: "s3://bucket/prefix", or an absolute local path."""
@@ -197,6 +200,7 @@ class Attempt:
     unseen_since: float | None = None  # the cloud's list has lacked the machine from here on
     notice_at: float | None = None  # when we learnt of the interruption
     handed_over: bool = False  # final checkpoint durable after a notice: the next generation may launch
+    admitted_at: float | None = None  # our address was admitted again, for want of an answer
     restarted_at: float | None = None  # its agent stood still and was started again
     saving_since: float | None = None  # its run has ended, and it brings what it has to the bucket
     stop_asked_at: float | None = None  # we began to ask the agent to save and stop

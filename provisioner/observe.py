@@ -75,8 +75,8 @@ class Observer:
         generation = attempt.generation
         known = self._reports.get(generation)
         heard = None
-        if machine is not None and machine.state is MachineState.RUNNING and machine.endpoint is not None:
-            heard = self._ask(attempt, self._target(attempt, machine))
+        if machine is not None and machine.state is MachineState.RUNNING and machine.addressed:
+            heard = self._ask(attempt, machine)
             self._measure(record, generation, heard, known, gap_s)
         if heard is None and (known is None or known.phase not in FINAL_PHASES):
             heard = self._last_words(record, generation)
@@ -110,9 +110,10 @@ class Observer:
         self._targets[attempt.generation] = target
         return target
 
-    def _ask(self, attempt: Attempt, target: Target) -> AgentStatus | None:
+    def _ask(self, attempt: Attempt, machine: Machine) -> AgentStatus | None:
         """Over SSH. None when SSH fails: that says nothing about the machine."""
         try:
+            target = self._target(attempt, machine)
             raw = self._reach.remote.read(target, STATUS_PATH, offset=0, limit=STATUS_LIMIT, timeout_s=READ_TIMEOUT_S)
             self._pull_log(attempt, target)
         except RemoteError:

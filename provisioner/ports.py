@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from cloudtrain.pricing.model import Pool
-from cloudtrain.provisioner.model import Endpoint, FoundImage, Image, JobRecord, JobStatus, LaunchRequest, Machine
+from cloudtrain.provisioner.model import (
+    AWS_DEFAULTS,
+    AwsOptions,
+    Endpoint,
+    FoundImage,
+    Image,
+    JobRecord,
+    JobStatus,
+    LaunchRequest,
+    Machine,
+)
 
 
 class Clock(Protocol):
@@ -32,8 +42,9 @@ class Clock(Protocol):
 class Cloud(Protocol):
     """EC2, for one account. Every call blocks at most 60 s. Calls take effect in the pool's or job's regions."""
 
-    def prepare(self, job_id: str, owner: str, regions: Iterable[str]) -> None:
-        """Make the job's security group in each region, open to this caller's address alone. Idempotent."""
+    def prepare(self, job_id: str, owner: str, regions: Iterable[str], options: AwsOptions = AWS_DEFAULTS) -> None:
+        """Make the job's security groups in each region, open to whom the way to its machines needs alone: the caller's
+        address as it is now, its network, or nobody. Idempotent; asked again, it follows a caller who moved."""
         ...
 
     def find_image(self, image: Image, region: str) -> FoundImage:

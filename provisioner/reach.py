@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudtrain.provisioner.adapters.images import image_for
@@ -10,6 +10,7 @@ from cloudtrain.provisioner.attempt_files import AttemptFiles
 from cloudtrain.provisioner.errors import PoolUnavailable
 from cloudtrain.provisioner.model import Attempt, Image, Machine
 from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
+from cloudtrain.provisioner.proxy import way
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,9 @@ class Reach:
     job_dir: Path
 
     def target(self, attempt: Attempt, machine: Machine) -> Target:
-        """How to reach the attempt's machine over SSH. The machine's endpoint must be known."""
-        assert machine.endpoint is not None
-        return self.files.target(attempt, machine.endpoint, image_of(attempt))
+        """How to reach the attempt's machine over SSH. Raises RemoteError while it lacks an address."""
+        endpoint, proxy = way(self.files.options, machine, attempt.pool.region)
+        return replace(self.files.target(attempt, endpoint, image_of(attempt)), proxy_command=proxy)
 
 
 def image_of(attempt: Attempt) -> Image:

@@ -150,7 +150,7 @@ class FakeCloud:
 
     # ---- the port
 
-    def prepare(self, job_id: str, owner: str, regions: Iterable[str]) -> None:
+    def prepare(self, job_id: str, owner: str, regions: Iterable[str], options: object = None) -> None:
         for region in regions:
             with self._call("prepare", region):
                 self.groups.add((region, job_id))

@@ -1,9 +1,10 @@
-"""The address that AWS sees this computer at: the only one that a job's machines admit."""
+"""The addresses that AWS, and machines with a private address, see this computer at."""
 
 from __future__ import annotations
 
 import http.client
 import ipaddress
+import socket
 import ssl
 from collections.abc import Callable
 
@@ -17,6 +18,19 @@ _LOOPBACK = "127.0.0.1"
 def caller_address(cloud: str) -> Callable[[], str]:
     """How to learn the caller's IPv4 address: on AWS it is asked for each time, since a laptop moves."""
     return (lambda: _LOOPBACK) if cloud == "local" else public_address
+
+
+def route(private: str) -> str | None:
+    """This computer's own address on its way to a private one (a VPN's, say); None where there is no way.
+
+    Nothing is sent: connecting a datagram socket only looks the route up.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((private, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return None
 
 
 def public_address() -> str:

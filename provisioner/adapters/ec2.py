@@ -13,15 +13,18 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.pricing.model import CapacityType, Pool
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
+from cloudtrain.provisioner.adapters.caller_address import route
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Resources, by_job
+from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Here, Resources, by_job
 from cloudtrain.provisioner.adapters.run_instances import request as run_instances_request
 from cloudtrain.provisioner.errors import CloudUnreachable
 from cloudtrain.provisioner.model import (
+    AWS_DEFAULTS,
     TAG_GENERATION,
     TAG_JOB,
     TAG_LOCAL_SSH,
     TAG_TOKEN,
+    AwsOptions,
     Endpoint,
     Image,
     LaunchRequest,
@@ -39,7 +42,7 @@ _UNKNOWN_IDS = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 
 
 class Ec2Cloud:
-    """The Cloud port for one account. ``address`` gives the caller's own IPv4 address, which SSH is opened to.
+    """The Cloud port for one account. ``address`` gives the caller's own public IPv4 address.
 
     ``is_dead`` says whether the embedded cloud has died; None on AWS. Safe to use from several threads.
     """
@@ -48,7 +51,7 @@ class Ec2Cloud:
         self, clients: Clients, *, address: Callable[[], str], is_dead: Callable[[], bool] | None = None
     ) -> None:
         self._clients = clients
-        self._address = address
+        self._here = Here(address, route)
         self._is_dead = is_dead
         self._lock = threading.Lock()
         self._regions: dict[str, Resources] = {}
@@ -67,12 +70,11 @@ class Ec2Cloud:
 
     # ---- the port
 
-    def prepare(self, job_id: str, owner: str, regions: Iterable[str]) -> None:
-        """Make the job's security group in each region, open to this caller's address alone."""
-        address = self._address()
+    def prepare(self, job_id: str, owner: str, regions: Iterable[str], options: AwsOptions = AWS_DEFAULTS) -> None:
+        """Make the job's security groups in each region, open to whom the way there needs alone."""
         for region in regions:
             with self._translated(f"security group for {job_id} in {region}"):
-                self._resources(region).prepare(job_id, owner, address)
+                self._resources(region).prepare(job_id, owner, options, self._here)
 
     def image_id(self, image: Image, region: str) -> str:
         """The AMI id that the image's parameter names now."""
@@ -84,7 +86,7 @@ class Ec2Cloud:
         if pool.capacity_type is not CapacityType.SPOT:
             return None
         with self._translated(f"spot price of {pool}"):
-            zone = self._resources(pool.region).subnet(pool.zone_id).zone_name
+            zone = self._resources(pool.region).zone_name(pool.zone_id)
             now = datetime.now(UTC)
             pages = (
                 self._ec2(pool.region)
@@ -107,8 +109,8 @@ class Ec2Cloud:
         pool = request.attempt.pool
         resources = self._resources(pool.region)
         with self._translated(f"launch in {pool}", launching=True):
-            subnet = resources.subnet(pool.zone_id)
-            group_id = resources.group(request.job_id, request.owner, self._address)
+            subnet = resources.subnet(pool.zone_id, request.options.subnet_ids)
+            group_id = resources.group(request.job_id, request.owner, subnet.vpc_id, request.options, self._here)
             wanted = run_instances_request(request, subnet_id=subnet.subnet_id, security_group_id=group_id)
             try:
                 made = self._clients.launcher(pool.region).run_instances(**wanted)
@@ -176,6 +178,7 @@ class Ec2Cloud:
             state=MachineState(instance["State"]["Name"]),
             launched_at=instance["LaunchTime"].timestamp(),
             endpoint=self._endpoint(instance, tags),
+            private=self._private(instance, tags),
             state_reason=reason.get("Code") or None,
             state_message=reason.get("Message") or None,
             spot_request_id=instance.get("SpotInstanceRequestId") or None,
@@ -188,6 +191,11 @@ class Ec2Cloud:
             return Endpoint(host, int(port)) if host else None
         address = instance.get("PublicIpAddress")
         return Endpoint(address, SSH_PORT) if address else None
+
+    def _private(self, instance: InstanceTypeDef, tags: dict[str, str]) -> Endpoint | None:
+        """Inside its VPC. In the embedded cloud a machine with a public place has a made-up private address."""
+        address = instance.get("PrivateIpAddress")
+        return Endpoint(address, SSH_PORT) if address and TAG_LOCAL_SSH not in tags else None
 
     def _spot_statuses(self, region: str, instances: list[InstanceTypeDef]) -> dict[str, str]:
         """Spot request id to status code, of machines that live: a request closes two minutes before its machine."""

@@ -1,4 +1,4 @@
-"""What a job has in one region beside its machines: default subnets to launch in, one security group, and leftovers."""
+"""What a job has in one region beside its machines: subnets to launch in, its security groups, and leftovers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from botocore.exceptions import ClientError
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.run_instances import job_name, tags
 from cloudtrain.provisioner.errors import PoolUnavailable
-from cloudtrain.provisioner.model import TAG_JOB
+from cloudtrain.provisioner.model import TAG_JOB, AwsOptions
+from cloudtrain.provisioner.proxy import Admits, admits
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -31,12 +32,21 @@ _IN_USE = ("DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidP
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """The default subnet of a zone."""
+    """A subnet; ``default``: the one that its zone has by default."""
 
     subnet_id: str
     vpc_id: str
     zone_id: str
     zone_name: str
+    default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This computer, as AWS sees it."""
+
+    address: Callable[[], str]  # its public IPv4 address
+    route: Callable[[str], str | None]  # its address on the way to a private one; None where there is no way
 
 
 class Resources:
@@ -49,40 +59,62 @@ class Resources:
         self._client = client
         self._region = region
         self._lock = threading.Lock()
-        self._subnets: dict[str, Subnet] = {}
-        self._groups: dict[str, str] = {}  # job id -> group id
+        self._subnets: tuple[Subnet, ...] = ()
+        self._groups: dict[tuple[str, str], str] = {}  # job id, VPC id -> group id
 
-    def subnet(self, zone_id: str) -> Subnet:
-        """The default subnet of a zone. Raises PoolUnavailable where there is none."""
-        with self._lock:
-            if zone_id not in self._subnets:
-                self._subnets = {s.zone_id: s for s in self._default_subnets()}
-            found = self._subnets.get(zone_id)
-        if found is None:
+    def subnet(self, zone_id: str, chosen: tuple[str, ...] = ()) -> Subnet:
+        """The subnet for a zone: of the ``chosen`` ids the first that lies there, else the zone's default one.
+
+        Raises PoolUnavailable where there is none.
+        """
+        known = self._look_for(lambda s: s.zone_id == zone_id and (s.subnet_id in chosen if chosen else s.default))
+        if known:
+            return min(known, key=lambda s: chosen.index(s.subnet_id)) if chosen else known[0]
+        if chosen:
             raise PoolUnavailable(
-                f"zone {zone_id} of {self._region} has no default subnet: make one with "
-                f"`aws ec2 create-default-subnet --region {self._region} --availability-zone-id {zone_id}`",
-                code="NoDefaultSubnet",
+                f"none of subnet_ids ({', '.join(chosen)}) lies in zone {zone_id} of {self._region}: "
+                "add one that does, or leave the region out of `infra`",
+                code="NoChosenSubnet",
             )
-        return found
+        raise PoolUnavailable(
+            f"zone {zone_id} of {self._region} has no default subnet: make one with "
+            f"`aws ec2 create-default-subnet --region {self._region} --availability-zone-id {zone_id}`",
+            code="NoDefaultSubnet",
+        )
 
-    def group(self, job_id: str, owner: str, address: Callable[[], str]) -> str:
-        """The id of the job's security group; made first, and opened to ``address()``, where it isn't known yet."""
-        known = self._groups.get(job_id)
-        return known if known is not None else self.prepare(job_id, owner, address())
+    def zone_name(self, zone_id: str) -> str:
+        """The account's name for a zone ("us-east-1a"). Raises PoolUnavailable where it has no subnet there."""
+        known = self._look_for(lambda s: s.zone_id == zone_id)
+        return known[0].zone_name if known else self.subnet(zone_id).zone_name
 
-    def prepare(self, job_id: str, owner: str, address: str) -> str:
-        """Make the job's group where there is none, and let it admit ``address`` to the SSH port and nobody else."""
-        vpc_id = self._default_vpc()
+    def group(self, job_id: str, owner: str, vpc_id: str, options: AwsOptions, here: Here) -> str:
+        """The id of the job's security group in a VPC; made first, and opened, where it isn't known yet."""
+        known = self._groups.get((job_id, vpc_id))
+        return known if known is not None else self._prepare(job_id, owner, vpc_id, options, here)
+
+    def prepare(self, job_id: str, owner: str, options: AwsOptions, here: Here) -> None:
+        """Make the job's group in each VPC that it may use, open on the SSH port to whom the way there needs alone."""
+        chosen = self._look_for(lambda s: s.subnet_id in options.subnet_ids)
+        if options.subnet_ids and not chosen:
+            raise PoolUnavailable(
+                f"none of subnet_ids ({', '.join(options.subnet_ids)}) lies in {self._region}: "
+                "add one that does, or leave the region out of `infra`",
+                code="NoChosenSubnet",
+            )
+        for vpc_id in sorted({s.vpc_id for s in chosen}) or [self._default_vpc()]:
+            self._prepare(job_id, owner, vpc_id, options, here)
+
+    def _prepare(self, job_id: str, owner: str, vpc_id: str, options: AwsOptions, here: Here) -> str:
         group = self._find(job_id, vpc_id)
         group_id = group["GroupId"] if group is not None else self._create(job_id, owner, vpc_id)
-        self._open(group_id, group["IpPermissions"] if group is not None else [], address)
-        self._groups[job_id] = group_id
+        self._open(group_id, group["IpPermissions"] if group is not None else [], self._sources(vpc_id, options, here))
+        self._groups[job_id, vpc_id] = group_id
         return group_id
 
     def forget(self, job_id: str) -> None:
-        """Look the job's group up again next time."""
-        self._groups.pop(job_id, None)
+        """Look the job's groups up again next time."""
+        for key in [key for key in self._groups if key[0] == job_id]:
+            self._groups.pop(key, None)
 
     def sweep(self, job_id: str) -> list[str]:
         """Delete what carries the job's tag and is not in use; returns the ids of the rest."""
@@ -106,17 +138,30 @@ class Resources:
             ),
         ]
 
-    def _default_subnets(self) -> list[Subnet]:
-        pages = (
-            self._client()
-            .get_paginator("describe_subnets")
-            .paginate(Filters=[{"Name": "default-for-az", "Values": ["true"]}])
-        )
-        return [
-            Subnet(s["SubnetId"], s["VpcId"], s["AvailabilityZoneId"], s["AvailabilityZone"])
-            for page in pages
-            for s in page["Subnets"]
+    def _look_for(self, fits: Callable[[Subnet], bool]) -> list[Subnet]:
+        """The region's subnets that fit; looked up again where none of the known ones does."""
+        with self._lock:
+            if not any(fits(s) for s in self._subnets):
+                pages = self._client().get_paginator("describe_subnets").paginate()
+                self._subnets = tuple(
+                    Subnet(s["SubnetId"], s["VpcId"], s["AvailabilityZoneId"], s["AvailabilityZone"], s["DefaultForAz"])
+                    for page in pages
+                    for s in page["Subnets"]
+                )
+            return [s for s in self._subnets if fits(s)]
+
+    def _sources(self, vpc_id: str, options: AwsOptions, here: Here) -> set[str]:
+        """Whom the group admits, as CIDR blocks."""
+        wanted = admits(options)
+        found = {f"{here.address()}/32"} if Admits.CALLER in wanted else set()
+        if Admits.VPC not in wanted:
+            return found
+        vpc = self._client().describe_vpcs(VpcIds=[vpc_id])["Vpcs"][0]
+        blocks = [
+            b["CidrBlock"] for b in vpc["CidrBlockAssociationSet"] if b["CidrBlockState"]["State"] == "associated"
         ]
+        way = here.route(vpc["CidrBlock"].partition("/")[0]) if Admits.ROUTE in wanted else None
+        return {*blocks, *([f"{way}/32"] if way else [])}
 
     def _default_vpc(self) -> str:
         vpcs = self._client().describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
@@ -140,7 +185,7 @@ class Resources:
         try:
             made = self._client().create_security_group(
                 GroupName=job_name(job_id),
-                Description="SSH from one address to the machines of a cloudtrain job",
+                Description="SSH to the machines of a cloudtrain job",
                 VpcId=vpc_id,
                 TagSpecifications=[{"ResourceType": "security-group", "Tags": tags(job_id, owner)}],
             )
@@ -151,17 +196,16 @@ class Resources:
             return group["GroupId"]  # made by a call whose reply was lost, or by another thread
         return made["GroupId"]
 
-    def _open(self, group_id: str, now: list[IpPermissionOutputTypeDef], address: str) -> None:
-        wanted = f"{address}/32"
+    def _open(self, group_id: str, now: list[IpPermissionOutputTypeDef], wanted: set[str]) -> None:
         ssh = [p for p in now if (p.get("IpProtocol"), p.get("FromPort")) == ("tcp", SSH_PORT)]
         admitted = {r["CidrIp"] for permission in ssh for r in permission.get("IpRanges", [])}
-        if wanted not in admitted:
+        for cidr in sorted(wanted - admitted):
             try:
-                self._client().authorize_security_group_ingress(GroupId=group_id, IpPermissions=[_ssh_from(wanted)])
+                self._client().authorize_security_group_ingress(GroupId=group_id, IpPermissions=[_ssh_from(cidr)])
             except ClientError as error:
                 if code_of(error) != "InvalidPermission.Duplicate":
                     raise
-        stale = sorted(admitted - {wanted})  # after the new one, so that whoever moved is never locked out
+        stale = sorted(admitted - wanted)  # after the new one, so that whoever moved is never locked out
         if stale:
             self._client().revoke_security_group_ingress(GroupId=group_id, IpPermissions=[_ssh_from(*stale)])
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.literals import InstanceTypeType, ResourceTypeType
     from mypy_boto3_ec2.type_defs import (
         BlockDeviceMappingTypeDef,
+        EbsBlockDeviceTypeDef,
         InstanceNetworkInterfaceSpecificationTypeDef,
         RunInstancesRequestTypeDef,
         TagSpecificationTypeDef,
@@ -53,7 +54,7 @@ def request(launch: LaunchRequest, *, subnet_id: str, security_group_id: str) ->
         "UserData": launch.user_data,  # boto3 encodes it
         "IamInstanceProfile": {"Name": launch.instance_profile},
         "InstanceInitiatedShutdownBehavior": "terminate",
-        "NetworkInterfaces": [_interface(subnet_id, security_group_id)],
+        "NetworkInterfaces": [_interface(subnet_id, security_group_id, public=launch.options.public_ip)],
         "BlockDeviceMappings": [_root_volume(launch)],
         "MetadataOptions": {
             "HttpEndpoint": "enabled",
@@ -74,26 +75,26 @@ def request(launch: LaunchRequest, *, subnet_id: str, security_group_id: str) ->
     return wanted
 
 
-def _interface(subnet_id: str, security_group_id: str) -> InstanceNetworkInterfaceSpecificationTypeDef:
+def _interface(subnet_id: str, security_group_id: str, *, public: bool) -> InstanceNetworkInterfaceSpecificationTypeDef:
     return {
         "DeviceIndex": 0,
         "SubnetId": subnet_id,
         "Groups": [security_group_id],
-        "AssociatePublicIpAddress": True,
+        "AssociatePublicIpAddress": public,
         "DeleteOnTermination": True,
     }
 
 
 def _root_volume(launch: LaunchRequest) -> BlockDeviceMappingTypeDef:
-    return {
-        "DeviceName": launch.image.root_device,
-        "Ebs": {
-            "VolumeSize": max(launch.disk_gib, launch.image.root_gib),  # a smaller one than the image's is refused
-            "VolumeType": "gp3",
-            "Encrypted": True,
-            "DeleteOnTermination": True,
-        },
+    volume: EbsBlockDeviceTypeDef = {
+        "VolumeSize": max(launch.disk_gib, launch.image.root_gib),  # a smaller one than the image's is refused
+        "VolumeType": "gp3",
+        "Encrypted": True,
+        "DeleteOnTermination": True,
     }
+    if launch.options.volume_throughput is not None:
+        volume["Throughput"] = launch.options.volume_throughput
+    return {"DeviceName": launch.image.root_device, "Ebs": volume}
 
 
 def _tag_specifications(launch: LaunchRequest, *, spot: bool) -> list[TagSpecificationTypeDef]:

@@ -19,10 +19,11 @@ from typing import BinaryIO
 import paramiko
 from paramiko.ssh_exception import AuthenticationException, SSHException
 
+from cloudtrain.provisioner.adapters.proxied import ProxySocket
 from cloudtrain.provisioner.errors import RemoteError
 from cloudtrain.provisioner.ports import RunResult, Target
 
-CONNECT_S = 20.0  # TCP, banner, key exchange and log-in together; also bounded by the call's own time
+CONNECT_S = 20.0  # TCP or proxy, banner, key exchange and log-in together; also bounded by the call's own time
 OUTPUT_LIMIT = 64 * 1024 * 1024  # bytes of one command's output; a machine gone mad must not fill our memory
 CHUNK = 64 * 1024
 TURN_S = 0.2  # how long one direction may block before the other one is served
@@ -162,12 +163,10 @@ def _connect(target: Target, deadline: float) -> paramiko.Transport:
     pinned = [_parse_key(line) for line in target.host_keys]
     if not pinned:
         raise RemoteError(f"{_name(target)}: no host key is pinned, so the machine cannot be known; not connected")
-    transport = None
+    transport, sock = None, None
     try:
         client_key = paramiko.PKey.from_path(target.client_key)
-        address = (target.endpoint.host, target.endpoint.port)
-        sock = socket.create_connection(address, timeout=max(deadline - time.monotonic(), 0.01))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = _open(target, deadline)
         transport = paramiko.Transport(sock)
         _harden(transport, [name for name, _ in pinned])
         left_s = max(deadline - time.monotonic(), 0.01)
@@ -178,19 +177,41 @@ def _connect(target: Target, deadline: float) -> paramiko.Transport:
             transport.auth_publickey(target.user, client_key)
         return transport
     except RemoteError:
-        _close(transport)
+        _close(transport, sock)
         raise
     except (SSHException, OSError, EOFError, ValueError) as error:
-        _close(transport)
-        raise _not_connected(target, error, late=time.monotonic() >= deadline, waited_s=deadline - started) from error
+        late = time.monotonic() >= deadline
+        said = sock.words() if isinstance(sock, ProxySocket) else ""
+        _close(transport, sock)
+        raise _not_connected(target, error, late=late, waited_s=deadline - started, said=said) from error
 
 
-def _close(transport: paramiko.Transport | None) -> None:
+def _open(target: Target, deadline: float) -> socket.socket:
+    """The connection that SSH is to run on."""
+    if target.proxy_command is not None:
+        try:
+            return ProxySocket(target.proxy_command)
+        except FileNotFoundError as error:
+            program = target.proxy_command.split()[0]
+            raise RemoteError(
+                f"{_name(target)}: its proxy needs `{program}`, which is not on PATH; install it"
+            ) from error
+    address = (target.endpoint.host, target.endpoint.port)
+    sock = socket.create_connection(address, timeout=max(deadline - time.monotonic(), 0.01))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def _close(transport: paramiko.Transport | None, sock: socket.socket | None) -> None:
     if transport is not None:
         transport.close()
+    if sock is not None:
+        sock.close()  # a transport that was never active leaves it open
 
 
-def _not_connected(target: Target, error: Exception, *, late: bool, waited_s: float) -> RemoteError:
+def _not_connected(target: Target, error: Exception, *, late: bool, waited_s: float, said: str) -> RemoteError:
+    if said:
+        return RemoteError(f"{_name(target)}: not connected, its proxy says: {said}; it is tried again")
     if isinstance(error, AuthenticationException) and not late:
         return RemoteError(f"{_name(target)}: the machine refused our key; it may still be booting")
     if isinstance(error, FileNotFoundError) and error.filename:

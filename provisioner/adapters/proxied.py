@@ -1,0 +1,78 @@
+"""A connection that a command is (ssh's ProxyCommand): a socket for us, the command's stdin and stdout at its far end.
+
+paramiko's own ProxyCommand is not used: it polls, leaves zombies and pipes behind (paramiko issues 413, 1713, 1715),
+and its close() does not end a command that hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+
+GRACE_S = 2.0  # from SIGTERM to SIGKILL: time for a session to be ended at the far side too
+_WORDS = 300  # bytes of what the command said on stderr
+
+
+class ProxySocket(socket.socket):
+    """A connected socket, as far as its user can tell. Closing it ends the command and whatever that started.
+
+    Making one starts the command and waits for nothing. Raises OSError where it cannot be started.
+    """
+
+    def __init__(self, command: str) -> None:
+        ours, theirs = socket.socketpair()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the socket
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - proxy.py made the command, from checked words alone
+                shlex.split(command),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._said,
+                start_new_session=True,  # a group of its own, so that it ends whole; and no Ctrl-C of the terminal's
+            )
+        except BaseException:
+            self._said.close()
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        super().__init__(fileno=ours.detach())
+        self._ended = threading.Lock()
+
+    def words(self) -> str:
+        """The last line that the command has said on stderr, in one line; "" where it said nothing."""
+        with contextlib.suppress(ValueError, OSError):
+            size = os.fstat(self._said.fileno()).st_size
+            said = os.pread(self._said.fileno(), _WORDS, max(0, size - _WORDS)).decode(errors="replace")
+            lines = [" ".join(line.split()) for line in said.replace("\r", "\n").split("\n")]
+            return next((line for line in reversed(lines) if line), "")
+        return ""
+
+    def close(self) -> None:
+        """End the connection and the command. Blocks for nothing; repeating it is harmless."""
+        if self._ended.acquire(blocking=False):
+            with contextlib.suppress(OSError):
+                self.shutdown(socket.SHUT_RDWR)  # wakes whoever reads
+            _signal_group(self._process, signal.SIGTERM)
+            # Not waited for before the end of the grace: until then its id, which is its group's, is nobody else's.
+            timer = threading.Timer(GRACE_S, _finish, (self._process,))
+            timer.daemon = True
+            timer.start()
+        super().close()
+        self._said.close()
+
+
+def _finish(process: subprocess.Popen[bytes]) -> None:
+    _signal_group(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
