@@ -191,7 +191,8 @@ class Effects:
             self._extend_deadline(attempt, target)
             return Shipped(attempt.generation)
         words = answer.get("error") or result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
-        return ShipRefused(attempt.generation, f"the machine refused the job: {str(words).splitlines()[-1]}")
+        text = f"the machine refused the job: {str(words).splitlines()[-1]}"
+        return ShipRefused(attempt.generation, text, image=answer.get("image") is True)
 
     def _extend_deadline(self, attempt: Attempt, target: Target) -> None:
         """From the boot deadline to the hard one. A machine whose switch was not seen armed does not count as ready."""

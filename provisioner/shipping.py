@@ -27,11 +27,50 @@ BOTO3_DATA = ("s3",)
 _SAY_DISK_FULL = """df -Pk . | awk 'END { if ($4 < 1024) print "the disk is full: raise resources.disk_size" }' >&2"""
 
 
-def ship_command(image_python: str) -> str:
-    """The shell line that takes the stream of ``bundle`` on stdin and starts the agent. Harmless to repeat."""
-    python = shlex.quote(image_python)
-    unpack = f"mkdir -p cloudtrain && cd cloudtrain && {{ tar -xf - || {{ {_SAY_DISK_FULL}; exit 1; }}; }}"
-    return f"{unpack} && exec {python} agent/cloudtrain/trainer/agent/bootstrap.py"
+# An image's Python may lie in an environment that SSH doesn't activate, and `python3` may be too old where python3.12
+# stands beside it (Amazon Linux 2023). Each candidate judges itself: 97 for too old, 0 and 1 come from bootstrap.
+_CHOOSE = r"""found=
+for python in {candidates}; do
+  command -v "$python" >/dev/null 2>&1 || continue
+  said=$("$python" -c {judge})
+  code=$?
+  case $code in
+    0 | 1) printf '%s\n' "$said"; exit $code ;;
+    97) found="$found${{found:+, }}${{python##*/}} is $said" ;;
+  esac
+done
+printf '{{"ok": false, "image": true, "error": "%s: %s; %s"}}\n' {error} "${{found:-none was found}}" {advice}
+exit 1"""
+_CANDIDATES = (
+    '${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python"}',
+    '${CONDA_PREFIX:+"$CONDA_PREFIX/bin/python"}',
+    "python3 python3.12 python3.13 python3.14 python3.11 python3.10 python",
+)
+_JUDGE = """import sys
+if sys.version_info < (3, 10):
+    sys.stdout.write("%d.%d" % sys.version_info[:2])
+    sys.exit(97)
+exec(compile(open("agent/cloudtrain/trainer/agent/bootstrap.py").read(), "bootstrap.py", "exec"))
+"""
+_NO_PYTHON = "the image has no Python of 3.10 or later, which the agent needs"
+_OTHER_IMAGE = "choose another image: without resources.aws.image_id the reviewed one is taken"
+
+
+def ship_command(venv: str | None) -> str:
+    """The shell script that takes the stream of ``bundle`` on stdin and starts the agent. Harmless to repeat.
+
+    The agent runs on the first Python that is new enough: in the image's ``venv``, in one that is active, python3,
+    then others by name. Where there is none it prints the JSON line that says so, as ``bootstrap`` would.
+    """
+    unpack = f"mkdir -p cloudtrain && cd cloudtrain && {{ tar -xf - || {{ {_SAY_DISK_FULL}; exit 1; }}; }} || exit"
+    own = f'"${{CLOUDTRAIN_ROOT:-}}"{shlex.quote(f"{venv}/bin/python")}' if venv else ""
+    choose = _CHOOSE.format(
+        candidates=" ".join((own, *_CANDIDATES)),
+        judge=shlex.quote(_JUDGE),
+        error=shlex.quote(_NO_PYTHON),
+        advice=shlex.quote(_OTHER_IMAGE),
+    )
+    return f"{unpack}\n{choose}"
 
 
 def bundle(config: AgentConfig, snapshot_dir: Path | None, *, with_deps: bool) -> BinaryIO:

@@ -19,8 +19,18 @@ from cloudtrain.provisioner.errors import (
     CloudtrainError,
     Conflict,
     NotFound,
+    PoolUnavailable,
 )
-from cloudtrain.provisioner.model import Attempt, Endpoint, Image, LaunchRequest, Machine, MachineState, Phase
+from cloudtrain.provisioner.model import (
+    Attempt,
+    Endpoint,
+    FoundImage,
+    Image,
+    LaunchRequest,
+    Machine,
+    MachineState,
+    Phase,
+)
 
 START_AT = 1_800_000_000.0
 _FORGOTTEN_AFTER_S = 3600.0  # DescribeInstances: terminated instances are shown "for approximately one hour"
@@ -146,6 +156,7 @@ class FakeCloud:
         self.leftovers: dict[str, tuple[str, str]] = {}  # volume or interface id -> (region, job id)
         self.prices: dict[Pool, Decimal] = {}
         self.images: dict[str, str] = {}  # SSM parameter -> AMI id
+        self.known_images: dict[tuple[str, str], FoundImage] = {}  # (region, AMI id) -> what is shown of it
         self._refusals: list[tuple[Callable[[Pool], bool], CloudtrainError, list[int | None]]] = []
 
     # ---- the port
@@ -155,10 +166,19 @@ class FakeCloud:
             with self._call("prepare", region):
                 self.groups.add((region, job_id))
 
-    def image_id(self, image: Image, region: str) -> str:
-        with self._call("image_id", f"{region} {image.ssm_parameter}"):
+    def find_image(self, image: Image, region: str) -> FoundImage:
+        with self._call("find_image", f"{region} {image.own_id or image.ssm_parameter}"):
             digest = hashlib.sha256(f"{region}{image.ssm_parameter}".encode()).hexdigest()
-            return self.images.get(image.ssm_parameter, f"ami-{digest[:17]}")
+            image_id = image.own_id or self.images.get(image.ssm_parameter, f"ami-{digest[:17]}")
+            if image.own_id is None:
+                found = FoundImage(image_id, "Ubuntu", "/dev/sda1", 75, image.architecture, image.login_user)
+                self.known_images.setdefault((region, image_id), found)
+            known = self.known_images.get((region, image_id))
+            if known is None:
+                raise PoolUnavailable(f"image {image_id} in {region}: no such image", code="NoImage")
+            if known.architecture != image.architecture:
+                raise PoolUnavailable(f"image {image_id} in {region}: it is for {known.architecture}", code="NoImage")
+            return known
 
     def price(self, pool: Pool) -> Decimal | None:
         with self._call("price", str(pool)):

@@ -16,6 +16,7 @@ from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.adapters.caller_address import route
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Here, Resources, by_job
+from cloudtrain.provisioner.adapters.image_lookup import find
 from cloudtrain.provisioner.adapters.run_instances import request as run_instances_request
 from cloudtrain.provisioner.errors import CloudUnreachable
 from cloudtrain.provisioner.model import (
@@ -26,6 +27,7 @@ from cloudtrain.provisioner.model import (
     TAG_TOKEN,
     AwsOptions,
     Endpoint,
+    FoundImage,
     Image,
     LaunchRequest,
     Machine,
@@ -76,10 +78,9 @@ class Ec2Cloud:
             with self._translated(f"security group for {job_id} in {region}"):
                 self._resources(region).prepare(job_id, owner, options, self._here)
 
-    def image_id(self, image: Image, region: str) -> str:
-        """The AMI id that the image's parameter names now."""
-        with self._translated(f"image {image.ssm_parameter} in {region}"):
-            return self._clients.client("ssm", region).get_parameter(Name=image.ssm_parameter)["Parameter"]["Value"]
+    def find_image(self, image: Image, region: str) -> FoundImage:
+        """The AMI that the row's parameter names now, or the user's own one, as DescribeImages shows it."""
+        return find(self._clients, image, region, is_dead=self._is_dead)
 
     def price(self, pool: Pool) -> Decimal | None:
         """The pool's spot price now; None for an on-demand pool, whose price the catalogue knows."""

@@ -67,7 +67,7 @@ def launch_request(
         host_public_key=HOST_PUBLIC,
         boot_deadline_at=4_000_000_000,
     )
-    image_id = world.cloud.image_id(image(), pool.region)
+    image_id = world.cloud.find_image(image(), pool.region).image_id
     return LaunchRequest(job, "AIDAOWNER", attempt, image(), image_id, disk, user_data, "cloudtrain-machine")
 
 
@@ -250,10 +250,29 @@ class CloudContract:
 
     # ---- images and prices
 
-    def test_an_image_is_an_ami_id_and_stays_the_same(self, world: World) -> None:
-        first = world.cloud.image_id(image(), REGION)
-        assert first.startswith("ami-")
-        assert world.cloud.image_id(image(), REGION) == first
+    def test_an_image_is_looked_up_whole_and_stays_the_same(self, world: World) -> None:
+        first = world.cloud.find_image(image(), REGION)
+        assert first.image_id.startswith("ami-")
+        assert first.root_device == "/dev/sda1"
+        assert 1 <= first.root_gib <= image().root_gib
+        assert (first.architecture, first.login_user) == ("x86_64", "ubuntu")
+        assert world.cloud.find_image(image(), REGION) == first
+
+    def test_an_own_image_is_looked_up_by_its_id(self, world: World) -> None:
+        known = world.cloud.find_image(image(), REGION)
+        own = replace(image(), ssm_parameter="", own_id=known.image_id)
+        assert world.cloud.find_image(own, REGION) == known
+
+    def test_an_image_that_is_not_there_costs_the_pool(self, world: World) -> None:
+        own = replace(image(), ssm_parameter="", own_id="ami-00000000000000bad")
+        with pytest.raises(PoolUnavailable, match="ami-00000000000000bad in us-east-1"):
+            world.cloud.find_image(own, REGION)
+
+    def test_an_image_of_another_architecture_costs_the_pool(self, world: World) -> None:
+        known = world.cloud.find_image(image(), REGION)
+        own = replace(image(), ssm_parameter="", own_id=known.image_id, architecture="arm64")
+        with pytest.raises(PoolUnavailable, match="it is for x86_64"):
+            world.cloud.find_image(own, REGION)
 
     def test_spot_has_a_price_and_on_demand_none(self, world: World) -> None:
         price = world.cloud.price(POOL)

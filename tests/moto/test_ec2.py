@@ -265,7 +265,7 @@ def test_the_newest_price_of_the_pool_s_own_zone_counts(world: MotoWorld, monkey
 
 def test_an_unknown_image_parameter_is_named(world: MotoWorld) -> None:
     with pytest.raises(CloudError, match="/no/such/line in us-east-1: ParameterNotFound"):
-        world.cloud.image_id(replace(image(), ssm_parameter="/no/such/line"), REGION)
+        world.cloud.find_image(replace(image(), ssm_parameter="/no/such/line"), REGION)
 
 
 # ---- the end

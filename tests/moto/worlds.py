@@ -11,6 +11,8 @@ from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import ReadTimeoutError
 from moto.core.models import botocore_stubber
 from moto.core.utils import utcnow
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.amis import Ami
 from moto.ssm import models as ssm
 
 from cloudtrain.provisioner.adapters.clients import Clients
@@ -31,8 +33,23 @@ def prepare_account(clients: Clients) -> None:
     make: Any = ssm.Parameter
     for region in ("us-east-1", "us-west-2"):
         known = ssm.ssm_backends[ACCOUNT][region]._parameters
-        for name in {image.ssm_parameter for image in IMAGES.values()}:
-            known[name] = [make(ACCOUNT, name, AMI, "String", None, None, None, utcnow(), 1, "text")]
+        for image in set(IMAGES.values()):
+            ami = AMI if image.architecture == "x86_64" else AMI.replace("0123", "a64a")
+            register(ami, region, name="Deep Learning AMI Ubuntu 24.04", architecture=image.architecture)
+            name = image.ssm_parameter
+            known[name] = [make(ACCOUNT, name, ami, "String", None, None, None, utcnow(), 1, "text")]
+
+
+def register(ami: str, region: str, **more: Any) -> None:
+    """Make an image of this account known in a region."""
+    backend = ec2_backends[ACCOUNT][region]
+    given = {
+        "name": "mine",
+        "architecture": "x86_64",
+        "root_device_name": "/dev/sda1",
+        "root_device_type": "ebs",
+    } | more
+    backend.amis[ami] = Ami(backend, ami, owner_id=ACCOUNT, region_name=region, **given)
 
 
 class MotoWorld:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -132,7 +133,79 @@ def test_static_parts_are_built_once() -> None:
     assert shipping._libraries() is shipping._libraries()
 
 
-def test_the_command_quotes_the_interpreter() -> None:
-    assert ship_command("/opt/my env/bin/python").endswith(
-        " && exec '/opt/my env/bin/python' agent/cloudtrain/trainer/agent/bootstrap.py"
+# ---- which Python runs the agent
+
+
+def machine_with(tmp_path: Path, pythons: dict[str, str]) -> Path:
+    """A home with these programs in ``bin`` (a version, or "broken"), and a bootstrap that says who runs it."""
+    home = tmp_path / "machine"
+    script = home / "cloudtrain/agent/cloudtrain/trainer/agent/bootstrap.py"
+    script.parent.mkdir(parents=True)
+    script.write_text('from __future__ import annotations\nimport os, sys\nprint(os.environ["WHO"])\nsys.exit(1)\n')
+    for name, version in pythons.items():
+        path = home / name if "/" in name else home / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pretend = f"import sys; sys.version_info = tuple(map(int, {version!r}.split('.')))"
+        run = f'WHO="{name}" exec {sys.executable} -c "{pretend}; exec(sys.argv[1])" "$2"'
+        path.write_text(f"#!/bin/sh\n{'exit 127' if version == 'broken' else run}\n")
+        path.chmod(0o755)
+    (home / "bin").mkdir(exist_ok=True)
+    for tool in ("tar", "mkdir"):
+        (home / "bin" / tool).symlink_to(shutil.which(tool) or "")
+    return home
+
+
+def arrival(home: Path, venv: str | None = "/opt/pytorch", **env: str) -> tuple[int, str]:
+    """Exit code and last line of what the machine's sh makes of the command."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", ship_command(venv)],
+        cwd=home,
+        env={"PATH": str(home / "bin"), "CLOUDTRAIN_ROOT": str(home)} | env,
+        input=bytes(10240),
+        capture_output=True,
+        timeout=30,
+        check=False,
     )
+    assert done.stderr == b""
+    return done.returncode, done.stdout.decode().strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("pythons", "chosen"),
+    [
+        ({"opt/pytorch/bin/python": "3.12", "python3": "3.12"}, "opt/pytorch/bin/python"),
+        ({"python3": "3.10", "python": "3.12"}, "python3"),
+        ({"python3": "3.9", "python3.12": "3.12"}, "python3.12"),  # Amazon Linux 2023
+        ({"opt/pytorch/bin/python": "3.9", "python3": "2.7", "python3.11": "3.11"}, "python3.11"),
+        ({"python3": "broken", "python": "3.13"}, "python"),
+        ({"my env/bin/python": "3.11", "python3": "3.12"}, "python3"),
+    ],
+)
+def test_the_agent_runs_on_the_first_python_that_is_new_enough(
+    tmp_path: Path, pythons: dict[str, str], chosen: str
+) -> None:
+    assert arrival(machine_with(tmp_path, pythons)) == (1, chosen)
+
+
+def test_an_active_environment_comes_before_the_systems_python(tmp_path: Path) -> None:
+    home = machine_with(tmp_path, {"venv/bin/python": "3.11", "conda/bin/python": "3.11", "python3": "3.12"})
+    assert arrival(home, VIRTUAL_ENV=str(home / "venv")) == (1, "venv/bin/python")
+    assert arrival(home, CONDA_PREFIX=str(home / "conda")) == (1, "conda/bin/python")
+
+
+@pytest.mark.parametrize(
+    ("pythons", "found"),
+    [({"python3": "3.9", "python": "2.7"}, "python3 is 3.9, python is 2.7"), ({"python3": "broken"}, "none was found")],
+)
+def test_an_image_without_a_new_python_is_told_with_what_to_choose(
+    tmp_path: Path, pythons: dict[str, str], found: str
+) -> None:
+    code, line = arrival(machine_with(tmp_path, pythons))
+    answer = json.loads(line)
+    assert (code, answer["ok"], answer["image"]) == (1, False, True)
+    assert f"3.10 or later, which the agent needs: {found}; choose another image" in answer["error"]
+
+
+def test_a_venv_with_a_blank_in_its_name(tmp_path: Path) -> None:
+    home = machine_with(tmp_path, {"opt/my env/bin/python": "3.12"})
+    assert arrival(home, "/opt/my env") == (1, "opt/my env/bin/python")

@@ -11,6 +11,7 @@ from .. import contract
 from ..contract import AgentConfig
 from .places import Places
 
+ENV_ROOT = "CLOUDTRAIN_ROOT"  # on a local host: the folder that stands in for /
 NOTICE_GRACE_S = 90  # of EC2's 120 s, less the margin for the upload
 
 
@@ -57,3 +58,14 @@ def _login(user: str) -> dict[str, str]:
 def count_gpus(devices: Path = Path("/dev")) -> int:
     """NVIDIA GPUs, by their device files: as many as nvidia-smi names, without its second of waiting."""
     return sum(1 for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit())
+
+
+def venv_of(config: AgentConfig, env: Mapping[str, str]) -> Path | None:
+    """The image's virtual environment, activated for the job; None where the machine has no such thing.
+
+    On a local host it lies below the folder that stands in for /.
+    """
+    if config.venv is None:
+        return None
+    venv = Path(env.get(ENV_ROOT, "") + config.venv)
+    return venv if (venv / "bin" / "activate").is_file() else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..contract import AgentConfig
+from .jobenv import venv_of
 from .places import Places
 from .procfs import Process, members, read_table, stop_targets
 
@@ -86,7 +88,8 @@ class Job:
 
 def start(config: AgentConfig, places: Places, env: Mapping[str, str], name: str, command: str) -> Job:
     """Start ``setup`` or ``run`` in ``work/``, as the job's user. Raises OSError, KeyError (no such user)."""
-    lines = [config.activate] if config.activate else []
+    venv = venv_of(config, env)
+    lines = [f". {shlex.quote(str(venv / 'bin' / 'activate'))}"] if venv is not None else []
     script = places.run / f"{name}.sh"  # a file, so that neither length nor quoting matters
     script.write_text("\n".join([*lines, command]) + "\n", encoding="utf-8")
     user = config.login_user if config.host == "systemd" else None
