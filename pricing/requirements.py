@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from cloudtrain.pricing.accelerators import Accelerator, canonical
 from cloudtrain.pricing.catalog import Catalog
-from cloudtrain.pricing.model import CapacityType, InstanceType, Money, Offering
+from cloudtrain.pricing.model import CapacityType, InstanceType, Money, Offering, Pool
 
 # A host with less than this much memory per byte of GPU memory starves its data loaders and can't hold a checkpoint
 # beside the job. The default only; an explicit `memory` replaces it.
@@ -69,7 +69,8 @@ class Requirements:
     """What one machine must be. Whatever is empty or None is not asked for.
 
     ``memory_gib`` None means at least 1.5x the machine's GPU memory, unless ``instance_type`` names the machine.
-    ``infra`` lists where it may be: "aws" (each region that every account may use) or "aws/REGION"; empty means "aws".
+    ``infra`` lists where it may be: "aws" (each region that every account may use), "aws/REGION" or
+    "aws/REGION/ZONE-ID"; empty means "aws".
     """
 
     capacity_type: CapacityType
@@ -80,11 +81,12 @@ class Requirements:
     instance_type: str | None = None
     max_price_per_hour: Money | None = None
 
-    def allows_region(self, region: str) -> bool:
-        """Whether a machine may be in the region."""
-        if f"aws/{region}" in self.infra:
+    def allows(self, pool: Pool) -> bool:
+        """Whether a machine may come from the pool's place."""
+        region = f"aws/{pool.region}"
+        if region in self.infra or f"{region}/{pool.zone_id}" in self.infra:
             return True
-        return region in DEFAULT_REGIONS and (not self.infra or "aws" in self.infra)
+        return pool.region in DEFAULT_REGIONS and (not self.infra or "aws" in self.infra)
 
     def rank(self, instance: InstanceType) -> int:
         """How welcome the type's accelerator is: 0 is wanted most."""
@@ -202,6 +204,15 @@ _MACHINE_CHECKS: tuple[Callable[[InstanceType, Requirements], tuple[Why, str] | 
 )
 
 
+def _elsewhere(priced: list[Offering], infra: tuple[str, ...]) -> str:
+    """Where it was asked for, and where it is: other zones of a region that was named, else other regions."""
+    asked = {place.split("/")[1] for place in infra if place.count("/") == 2}
+    zones = sorted({offering.pool.zone_id for offering in priced if offering.pool.region in asked})
+    regions = sorted({offering.pool.region for offering in priced})
+    where = ", ".join(infra) or "a region that every account may use"
+    return f"{where}, only in {', '.join(zones or regions)}"
+
+
 def _affordable(
     catalog: Catalog, instance: InstanceType, priced: list[Offering], requirements: Requirements
 ) -> tuple[list[Offering], tuple[Why, str] | None]:
@@ -214,11 +225,9 @@ def _affordable(
             if (p.instance_type, p.capacity_type) == (instance.name, capacity_type)
         )
         return [], (Why.NO_PRICE, f"no {'zone' if known else f'{capacity_type} price'} known")
-    allowed = [offering for offering in priced if requirements.allows_region(offering.pool.region)]
+    allowed = [offering for offering in priced if requirements.allows(offering.pool)]
     if not allowed:
-        regions = ", ".join(sorted({offering.pool.region for offering in priced}))
-        where = ", ".join(requirements.infra) or "a region that every account may use"
-        return [], (Why.REGION, f"no {capacity_type} price known in {where}, only in {regions}")
+        return [], (Why.REGION, f"no {capacity_type} price known in {_elsewhere(priced, requirements.infra)}")
     limit = requirements.max_price_per_hour
     if limit is None:
         return allowed, None

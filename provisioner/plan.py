@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -13,11 +12,13 @@ from cloudtrain.pricing.model import CapacityType, Money, Offering
 from cloudtrain.pricing.requirements import Amount, Dropped, Requirements, Selection, Why, select
 from cloudtrain.provisioner.errors import NoCapacity, UsageError
 from cloudtrain.provisioner.model import JobSpec, Resources
+from cloudtrain.provisioner.values import nearest
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``offerings``: at least one, in the order in which to try them. ``dropped``: every type that has none of them.
+    """``offerings``: at least one, in the order in which to try them. ``dropped``: every type that has none of them,
+    with the reason of the alternative that it came closest to.
 
     ``on_demand_usd_per_hour``: the cheapest on-demand price of any machine that fits, whatever
     ``max_hourly_cost`` says; None where none is known. It is what savings are counted against.
@@ -29,22 +30,27 @@ class Plan:
 
 
 def make_plan(spec: JobSpec, catalog: Catalog, *, cloud: str) -> Plan:
-    """Rank the pools that fit the job.
+    """Rank the pools that fit the job: of all its alternatives by price, or, where they are ordered, each in its turn.
 
     ``cloud`` is "aws", or "local" for the same pools in the embedded cloud. Raises UsageError for a spec that names
     no machine or one that the catalogue doesn't know, NoCapacity when nothing fits.
     """
     found = [(wanted, select(catalog, wanted)) for wanted in (requirements(spec, r, catalog) for r in spec.resources)]
     if not any(selection.offerings for _, selection in found):
-        raise NoCapacity(_nothing_fits(spec, spec.resources[0], catalog, *found[0]))
+        raise NoCapacity(_nothing_fits(spec.name, catalog, found))
     prices = [price for wanted, _ in found if (price := _on_demand(catalog, wanted)) is not None]
     ranked = [offering for _, selection in found for offering in selection.offerings]
     if len(found) > 1 and not spec.resources_ordered:
-        ranked.sort(key=lambda o: o.price_per_hour.amount)
+        ranked.sort(key=lambda o: (o.price_per_hour.amount, str(o.pool)))
     offerings = tuple(replace(o, pool=replace(o.pool, cloud=cloud)) for o in dict.fromkeys(ranked))
     taken = {o.pool.instance_type for o in offerings}
-    dropped = {d.instance_type: d for _, selection in found for d in selection.dropped if d.instance_type not in taken}
-    return Plan(offerings, tuple(dropped.values()), min(prices, default=None))
+    refused = [d for _, selection in found for d in selection.dropped if d.instance_type not in taken]
+    closest = {d.instance_type: d for d in sorted(refused, key=lambda d: _CHECKED.index(d.why))}  # the last one stays
+    dropped = tuple(closest[name] for name in dict.fromkeys(d.instance_type for d in refused))
+    return Plan(offerings, dropped, min(prices, default=None))
+
+
+_CHECKED = list(Why)
 
 
 def _on_demand(catalog: Catalog, wanted: Requirements) -> Decimal | None:
@@ -64,11 +70,7 @@ def requirements(spec: JobSpec, resources: Resources, catalog: Catalog) -> Requi
             f"{spec.name}: unknown instance type {resources.instance_type!r}{_nearest(resources.instance_type, names)}"
         )
     for place in resources.infra:
-        region = place.partition("/")[2]
-        if region and region not in catalog.regions:
-            raise UsageError(
-                f"{spec.name}: no prices are known for {place!r}{_nearest(region, sorted(catalog.regions), 'aws/')}"
-            )
+        _check_place(spec.name, place, catalog)
     limit = resources.max_hourly_cost_usd
     try:
         return Requirements(
@@ -86,9 +88,20 @@ def requirements(spec: JobSpec, resources: Resources, catalog: Catalog) -> Requi
         raise UsageError(f"{spec.name}: cpus or memory: {error}") from error
 
 
+def _check_place(job: str, place: str, catalog: Catalog) -> None:
+    _, _, inside = place.partition("/")
+    region, _, zone = inside.partition("/")
+    if region and region not in catalog.regions:
+        near = _nearest(region, sorted(catalog.regions), "aws/")
+        raise UsageError(f"{job}: no prices are known for {place!r}{near}")
+    zones = sorted({price.zone_id for price in catalog.prices if price.region == region and price.zone_id})
+    if zone and zone not in zones:
+        raise UsageError(f"{job}: no prices are known for {place!r}{_nearest(zone, zones, f'aws/{region}/')}")
+
+
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f": did you mean {prefix}{near[0]}?" if near else f": known are {', '.join(prefix + n for n in known)}"
+    near = nearest(name, known)
+    return f": did you mean {prefix}{near}?" if near else f": known are {', '.join(prefix + n for n in known)}"
 
 
 _ADVICE = {
@@ -103,26 +116,36 @@ _ADVICE = {
 }
 
 
-def _nothing_fits(
-    spec: JobSpec, resources: Resources, catalog: Catalog, wanted: Requirements, selection: Selection
-) -> str:
-    """One line: the reason of the type that came closest, how many types fell for which reason, what to do."""
-    order = list(Why)
-    closest = max(selection.dropped, key=lambda d: order.index(d.why), default=None)
-    what = canonical(wanted.accelerators) if wanted.accelerators else wanted.instance_type
-    head = f"{spec.name}: nothing fits {what} {wanted.capacity_type}"
-    if closest is None:
-        return f"{head}: the catalogue is empty"
+def _nothing_fits(job: str, catalog: Catalog, found: list[tuple[Requirements, Selection]]) -> str:
+    """One line: for each alternative the reason of the type that came closest, and what to do."""
+    if not catalog.instances:
+        return f"{job}: nothing fits: the catalogue is empty"
+    if len(found) > 1:
+        each = (f"({n}) {_asked(w)}: {'; '.join(_why_not(catalog, w, s))}" for n, (w, s) in enumerate(found, 1))
+        return f"{job}: nothing fits any of {len(found)} alternatives: {'; '.join(each)}"
+    ((wanted, selection),) = found
+    problem, advice = _why_not(catalog, wanted, selection)
     counts = Counter(d.why for d in selection.dropped)
-    tally = ", ".join(f"{why} {counts[why]}" for why in order if counts[why])
-    advice = _ADVICE[closest.why]
-    if wanted.memory_gib is None and counts[Why.MEMORY] and closest.why is not Why.MEMORY:
+    tally = ", ".join(f"{why} {counts[why]}" for why in Why if counts[why])
+    dropped = f"{len(selection.dropped)} types dropped ({tally})"
+    return f"{job}: nothing fits {_asked(wanted)}: {problem}; {dropped}; {advice}"
+
+
+def _asked(wanted: Requirements) -> str:
+    what = canonical(wanted.accelerators) if wanted.accelerators else wanted.instance_type
+    return f"{what} {wanted.capacity_type}"
+
+
+def _why_not(catalog: Catalog, wanted: Requirements, selection: Selection) -> tuple[str, str]:
+    """The reason of the type that came closest, and what to do."""
+    closest = max(selection.dropped, key=lambda d: _CHECKED.index(d.why))
+    problem, advice = f"{closest.reason} ({closest.instance_type})", _ADVICE[closest.why]
+    small = any(d.why is Why.MEMORY for d in selection.dropped)
+    if wanted.memory_gib is None and small and closest.why is not Why.MEMORY:
         advice += ", or set resources.memory (16+) to allow less than 1.5x GPU memory"
-    problem = f"{closest.reason} ({closest.instance_type})"
-    if closest.why is Why.OTHER_ACCELERATOR and resources.instance_type is None:
+    if closest.why is Why.OTHER_ACCELERATOR and wanted.instance_type is None:
         problem = "; ".join(_counts(accelerator, catalog) for accelerator in wanted.accelerators)
-    total = len(selection.dropped)
-    return f"{head}: {problem}; {total} types dropped ({tally}); {advice}"
+    return problem, advice
 
 
 def _counts(wanted: Accelerator, catalog: Catalog) -> str:

@@ -14,6 +14,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
+_MAX_EDITS = 2
 
 
 def duration_s(text: str) -> float | None:
@@ -42,6 +43,24 @@ def env_problem(name: str) -> str | None:
 
 
 def nearest(text: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant; None where none is near."""
-    near = difflib.get_close_matches(text, list(known), n=1, cutoff=0.5)
+    """The known word that was probably meant: the one with the fewest edits, else a similar one; None if none is."""
+    words = list(known)
+    edits = {word: _edits(text, word) for word in words if abs(len(word) - len(text)) <= _MAX_EDITS}
+    few = [word for word, count in edits.items() if count <= (1 if len(word) < 5 else _MAX_EDITS)]
+    if few:
+        return min(few, key=lambda word: edits[word])
+    near = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
     return near[0] if near else None
+
+
+def _edits(a: str, b: str) -> int:
+    """How many letters are missing, too many, wrong or swapped with their neighbour."""
+    before, row = list[int](), list(range(len(b) + 1))
+    for i, one in enumerate(a, 1):
+        older, before, row = before, row, [i]
+        for j, other in enumerate(b, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (one != other))
+            if i > 1 and j > 1 and one == b[j - 2] and a[i - 2] == other:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+    return row[-1]

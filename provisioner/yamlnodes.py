@@ -6,9 +6,8 @@ is refused, as are duplicate keys, anchors, aliases, merge keys, tags and second
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from decimal import Decimal
 from typing import NamedTuple, Protocol
 
@@ -21,6 +20,9 @@ from cloudtrain.provisioner.errors import UsageError
 
 MAX_BYTES = 256 * 1024  # far above any job file, far below what makes a pure-Python parser slow
 _MAX_DEPTH = 10
+
+# No-break and other wide or invisible blanks, which come with text that was copied from a web page or a document.
+_BLANKS = "\u00a0\u1680\u200b\u202f\u205f\u2060\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,3})?")
@@ -59,6 +61,8 @@ class _StrictLoader(yaml.SafeLoader):
         if isinstance(event, (ScalarEvent, CollectionStartEvent)) and event.tag is not None:
             raise _Refused(event.start_mark, f"tags such as {event.tag} are not supported: write the plain value")
         if isinstance(event, ScalarEvent):
+            if event.style is None and (problem := _looks_like_yaml(event)):
+                raise _Refused(event.start_mark, problem)
             bad = next((c for c in event.value if c == "\0" or "\ud800" <= c <= "\udfff"), None)
             if bad is not None:
                 raise _Refused(event.start_mark, f"the character U+{ord(bad):04X} can't be part of a job: take it out")
@@ -129,28 +133,35 @@ class Source:
             yield key, value
 
     def known_entries(
-        self, node: Node, what: str, served: Collection[str], later: Collection[str], prefix: str
+        self, node: Node, what: str, served: Collection[str], refusal: Callable[[str], str]
     ) -> Iterator[tuple[str, Node]]:
-        """As ``entries``, for a fixed set of keys; ``later`` are those of the design that are not supported yet."""
+        """As ``entries``, for a fixed set of keys; ``refusal`` gives the one line on any other."""
         for key, value in self.entries(node, what):
-            name = key.value
-            if name in later:
-                raise self.error(key, f"`{prefix}{name}` is not supported yet: take it out")
-            if name not in served:
-                near = difflib.get_close_matches(name.lower(), [*served, *later], n=1, cutoff=0.5)
-                hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(served)}"
-                raise self.error(key, f"unknown key `{name}` in {what}: {hint}")
-            yield name, value
+            if key.value not in served:
+                raise self.error(key, refusal(key.value))
+            yield key.value, value
 
     def items(self, node: Node) -> list[Node]:
         """The nodes of a list; a single value stands for a list of one."""
         return list(node.value) if isinstance(node, SequenceNode) else [node]
 
+    def sequence(self, node: Node, what: str) -> list[Node]:
+        """The nodes of a list that holds something."""
+        if not isinstance(node, SequenceNode):
+            raise self.error(node, f"{what} must be a list, each entry after `- `, not {_kind(node)}")
+        if not node.value:
+            raise self.error(node, f"{what} is empty: give it an entry, or take it out")
+        return list(node.value)
+
+    def is_null(self, node: Node) -> bool:
+        """Whether the value was left out, or is ``null`` or ``~``."""
+        return isinstance(node, ScalarNode) and _type(node) == "null"
+
     def scalar(self, node: Node, what: str, want: str) -> ScalarNode:
         """The node as a single value that is there."""
         if not isinstance(node, ScalarNode):
             raise self.error(node, f"{what} must be {want}, not {_kind(node)}")
-        if _type(node) == "null":
+        if self.is_null(node):
             raise self.error(node, f"{what} has no value: write {want}")
         return node
 
@@ -171,19 +182,21 @@ class Source:
         raise self.error(node, f"{what}: YAML reads {scalar.value} as {_kind(scalar)}: put it in quotes")
 
     def boolean(self, node: Node, what: str) -> bool:
-        """``true`` or ``false``; YAML's other words for them are refused."""
+        """``true`` or ``false``, as YAML 1.2 spells them; YAML 1.1's yes, no, on and off are refused."""
         scalar = self.scalar(node, what, "true or false")
-        if scalar.style is None and scalar.value in ("true", "false"):
-            return bool(scalar.value == "true")
+        if scalar.style is None and scalar.value in ("true", "True", "TRUE", "false", "False", "FALSE"):
+            return bool(scalar.value.lower() == "true")
         raise self.error(node, f"{what} must be true or false, not {_shown(scalar)}")
 
-    def integer(self, node: Node, what: str, *, minimum: int) -> int:
-        """A plain whole number."""
+    def integer(self, node: Node, what: str, *, minimum: int, maximum: int | None = None) -> int:
+        """A plain whole number within its limits."""
         scalar = self.scalar(node, what, "a whole number")
         if scalar.style is not None or not _INTEGER.fullmatch(scalar.value):
             raise self.error(node, f"{what} must be a whole number, not {_shown(scalar)}")
         if int(scalar.value) < minimum:
             raise self.error(node, f"{what} must be at least {minimum}, not {scalar.value}")
+        if maximum is not None and int(scalar.value) > maximum:
+            raise self.error(node, f"{what} must be at most {maximum}, not {scalar.value}")
         return int(scalar.value)
 
     def positive_decimal(self, node: Node, what: str, unit: str) -> Decimal:
@@ -210,8 +223,26 @@ def _kind(node: Node) -> str:
         return "a mapping"
     if isinstance(node, SequenceNode):
         return "a list"
-    kinds = {"bool": "true or false", "int": "a number", "float": "a number", "timestamp": "a date", "null": "nothing"}
+    kinds = {
+        "bool": "true or false",
+        "int": "a number",
+        "float": "a number",
+        "timestamp": "a date",
+        "null": "nothing",
+        "value": "a sign of its own",
+        "merge": "a sign of its own",
+    }
     return kinds.get(_type(node), "text") if isinstance(node, ScalarNode) else "this"
+
+
+def _looks_like_yaml(event: ScalarEvent) -> str | None:
+    """Why plain text can't be what was meant: signs that look like YAML's quotes or blanks and are none."""
+    if event.value[:1] in ("\u201c", "\u201d", "\u2018", "\u2019", "\u00ab"):
+        return f"the typographic quote {event.value[0]} is part of the text here: use \" or '"
+    blank = next((c for c in event.value if c in _BLANKS), None)
+    if blank is not None:
+        return f"U+{ord(blank):04X} looks like a blank or like nothing: use a blank, or put the text in quotes"
+    return None
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:

@@ -60,7 +60,7 @@ def plan(spec: JobSpec, cloud: str, planned: Plan) -> str:
         why = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
         lines.append(f"{counted(len(planned.dropped), 'other type')} left out ({why})")
     small = [d for d in planned.dropped if d.why is Why.MEMORY]
-    if small and spec.resources[0].memory is None:  # our default, which may cost them money
+    if small and any(r.memory is None for r in spec.resources):  # our default, which may cost them money
         lines.append(f"  {small[0].instance_type}: {small[0].reason}; or set `memory`")
     return "\n".join(lines)
 

@@ -6,13 +6,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.provisioner import jobfile
+from cloudtrain.provisioner import job_keys
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile import loads
-from cloudtrain.provisioner.model import Interval, JobSpec, Resources
+from cloudtrain.provisioner.model import FileMount, Interval, JobSpec, Resources
 
 NAME = Path("job.yaml")
 GPU = "resources: {accelerators: T4:1}\n"
@@ -72,11 +72,6 @@ def test_every_key_arrives() -> None:
         checkpoint_keep=5,
         max_run_s=30 * 3600.0,
     )
-
-
-def test_the_served_keys_are_all_in_the_example() -> None:
-    for key in (*jobfile.JOB_KEYS, *jobfile.RESOURCE_KEYS, *jobfile.CHECKPOINT_KEYS):
-        assert f"{key}:" in FULL
 
 
 def test_what_is_left_out_has_a_default() -> None:
@@ -183,7 +178,6 @@ BAD = [
     (RUN + "envs: {A: 1_000}", "3:11", "put it in quotes"),
     (RUN + "envs: {A: .inf}", "3:11", "put it in quotes"),
     (RUN + "envs: {A: 2026-01-01}", "3:11", "as a date"),
-    (RUN + "envs: {A: }", "3:10", "envs.A has no value"),
     (RUN + "envs: {A: [1]}", "3:11", "not a list"),
     (RUN + 'envs: {A: "1", A: "2"}', "3:16", "`A` is already set in line 3"),
     (RUN + "envs: {1A: x}", "3:8", "can't name an environment variable"),
@@ -222,13 +216,12 @@ BAD = [
     ("run: x\nresources:\n  infra: []", "3:10", "infra is empty"),
     ("run: x\nresources:\n  cpus: 8-", "3:9", "8+ for at least 8"),
     ("run: x\nresources:\n  cpus: 010", "3:9", "put it in quotes"),
-    ("run: x\nresources:\n  memory: 16GB", "3:11", "is not an amount"),
-    ("run: x\nresources:\n  disk_size: 200GB", "3:14", "whole number"),
+    ("run: x\nresources:\n  memory: 16 gigs", "3:11", "is not an amount"),
+    ("run: x\nresources:\n  disk_size: 200GB+", "3:14", "whole number"),
     ("run: x\nresources:\n  disk_size: 1_000", "3:14", "whole number"),
     ("run: x\nresources:\n  max_hourly_cost: 40 USD", "3:20", "plain number (USD per hour)"),
     ("run: x\nresources:\n  max_hourly_cost: 0", "3:20", "above zero"),
     ("run: x\nresources:\n  max_hourly_cost: .nan", "3:20", "plain number"),
-    ("run: x\nresources:\n  aws: {image_id: ami-1}", "3:3", "`resources.aws` is not supported yet"),
     ("run: x\nresources:\n\taccelerators: T4", "3:1", "no tab"),
     ("run: x\nresources:\n  accelerators:\tT4", "3:16", "no tab"),
     ("run: python: train", "1:12", "put the value in quotes"),
@@ -257,11 +250,7 @@ def test_a_wrong_file_is_refused_at_its_place(text: str, place: str, says: str) 
     assert says in message
 
 
-LATER = [
-    *((key, "", key) for key in jobfile.JOB_KEYS_LATER),
-    *((key, "resources", f"resources.{key}") for key in jobfile.RESOURCE_KEYS_LATER),
-    *((key, "checkpoint", f"checkpoint.{key}") for key in jobfile.CHECKPOINT_KEYS_LATER),
-]
+LATER = [(key, section.path, f"{section.prefix}{key}") for section in job_keys.SECTIONS for key in section.later]
 
 
 @pytest.mark.parametrize(("key", "parent", "shown"), LATER)
@@ -275,7 +264,7 @@ DESIGN_EXAMPLE = """\
 name: cifar-resnet
 resources:
   accelerators: A100:8
-  use_spot: {use_spot}
+  use_spot: true
   infra: aws/us-east-1
   cpus: 32+
   memory: 256+
@@ -285,45 +274,41 @@ num_nodes: 1
 workdir: .
 file_mounts:
   /data: s3://bucket/data
-envs: {{EPOCHS: "10"}}
+envs: {EPOCHS: "10"}
 secrets: [WANDB_API_KEY]
+setup: pip install -r requirements.txt
 run: torchrun --nproc-per-node=8 train.py
-checkpoint: {{interval: auto, keep: 3}}
-deadline: 36h
-budget: 250 USD
+checkpoint:
+  interval: 10m
+  keep: 3
 max_run: 30h
-max_wait: 12h
-recovery: {{max_failures: 1, max_preemptions: unlimited}}
 """
 
 
-def test_the_whole_design_is_refused_at_the_first_key_that_is_not_served() -> None:
-    assert refusal(DESIGN_EXAMPLE.format(use_spot="auto")).startswith(
-        "job.yaml:4:13: `use_spot: auto` is not supported"
+def test_the_design_example() -> None:
+    assert loads(DESIGN_EXAMPLE, path=NAME) == JobSpec(
+        name="cifar-resnet",
+        run="torchrun --nproc-per-node=8 train.py",
+        resources=(
+            Resources(
+                accelerators="A100:8",
+                use_spot=True,
+                infra=("aws/us-east-1",),
+                cpus="32+",
+                memory="256+",
+                max_hourly_cost_usd=Decimal(40),
+            ),
+        ),
+        disk_size_gib=200,
+        workdir=".",
+        file_mounts=(FileMount("/data", "s3://bucket/data"),),
+        envs=(("EPOCHS", "10"),),
+        secrets=("WANDB_API_KEY",),
+        setup="pip install -r requirements.txt",
+        checkpoint_interval=Interval(seconds=600),
+        checkpoint_keep=3,
+        max_run_s=30 * 3600.0,
     )
-    assert refusal(DESIGN_EXAMPLE.format(use_spot="true")).startswith("job.yaml:12:1: `file_mounts` is not supported")
-
-
-LINES = [
-    line
-    for line in FULL.splitlines()
-    if line.partition(":")[0].strip() in {*jobfile.JOB_KEYS, *jobfile.RESOURCE_KEYS, *jobfile.CHECKPOINT_KEYS}
-]
-
-
-@given(st.sampled_from(LINES), st.data())
-def test_a_key_with_one_wrong_letter_fails(line: str, data: st.DataObject) -> None:
-    key = line.partition(":")[0].strip()
-    at = data.draw(st.integers(0, len(key) - 1))
-    letter = data.draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz_"))
-    wrong = data.draw(
-        st.sampled_from([key[:at] + key[at + 1 :], key[:at] + letter + key[at + 1 :], key[:at] + letter + key[at:]])
-    )
-    assume(wrong != key and wrong)
-    number = FULL.splitlines().index(line) + 1
-    text = FULL.replace(line, line.replace(key, wrong, 1), 1)
-    assert refusal(text).startswith(f"job.yaml:{number}:")
-    assert f"unknown key `{wrong}`" in refusal(text)
 
 
 @given(st.text(max_size=200))

@@ -165,7 +165,7 @@ def test_each_type_is_offered_or_dropped_for_one_reason(requirements: Requiremen
     for offering in selection.offerings:
         assert offering.pool.capacity_type is requirements.capacity_type
         assert offering.instance.unusable is None
-        assert requirements.allows_region(offering.pool.region)
+        assert requirements.allows(offering.pool)
         assert not requirements.accelerators or any(a.fits(offering.instance) for a in requirements.accelerators)
         limit = requirements.max_price_per_hour
         assert limit is None or offering.price_per_hour.amount <= limit.amount
