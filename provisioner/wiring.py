@@ -23,23 +23,30 @@ from cloudtrain.provisioner.reach import Reach
 def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Parts:
     """The parts for one job. Makes no call to the cloud."""
     record = store.get(job_id).record
+    reached = reach(home, record, clock)
+    return Parts(
+        journal=Journal(store, reached.objects, job_id),
+        observer=Observer(reached),
+        effects=Effects(reached),
+        cloud_gone=lambda: gone(home, record),
+    )
+
+
+def reach(home: Home, record: JobRecord, clock: Clock) -> Reach:
+    """What a job is reached through. Makes no call to the cloud."""
 
     def is_dead() -> bool:
         return gone(home, record)
 
     clients = Clients(record.cloud, local_endpoint=_endpoint(home, record))
-    objects = S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_dead=is_dead)
-    job_dir = home.job_dir(job_id)
-    reach = Reach(
+    job_dir = home.job_dir(record.job_id)
+    return Reach(
         cloud=Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=is_dead),
         remote=ParamikoRemote(),
-        objects=objects,
+        objects=S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_dead=is_dead),
         clock=clock,
         files=AttemptFiles(job_dir, record),
         job_dir=job_dir,
-    )
-    return Parts(
-        journal=Journal(store, objects, job_id), observer=Observer(reach), effects=Effects(reach), cloud_gone=is_dead
     )
 
 

@@ -9,11 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
+
+from cloudtrain.provisioner.errors import UsageError
+from cloudtrain.provisioner.proxy import INSTANCE_CONNECT, programs
 
 GRACE_S = 2.0  # from SIGTERM to SIGKILL: time for a session to be ended at the far side too
 _WORDS = 300  # bytes of what the command said on stderr
@@ -76,3 +81,28 @@ def _finish(process: subprocess.Popen[bytes]) -> None:
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def require_programs(ssh_proxy: str | None, which: Callable[[str], str | None] = shutil.which) -> None:
+    """Raise UsageError where this computer lacks a program that the way to the machines needs. Runs at most one."""
+    for name in programs(ssh_proxy):
+        if which(name) is None:
+            raise UsageError(f"ssh_proxy {ssh_proxy} needs `{name}`, which is not on PATH: install {_PACKAGES[name]}")
+    if ssh_proxy == INSTANCE_CONNECT:
+        said = _version(str(which("aws")))
+        if said.startswith("aws-cli/1."):  # version 1 has no open-tunnel (AWS CLI reference, 2026-11)
+            raise UsageError(f"ssh_proxy {ssh_proxy} needs version 2 of the AWS CLI: `aws --version` says {said}")
+
+
+_PACKAGES = {
+    "ssh": "OpenSSH's client (openssh-client)",
+    "aws": "the AWS CLI, version 2",
+    "session-manager-plugin": "AWS's Session Manager plugin",
+}
+
+
+def _version(aws: str) -> str:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run([aws, "--version"], capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+        return (done.stdout or done.stderr).split(" ", 1)[0]
+    return ""

@@ -31,6 +31,8 @@ COMMANDS = {
     "down": "End a job for good and leave nothing running.",
     "adopt": "Take over a job that another computer launched.",
     "cost": "What jobs cost, and why.",
+    "ssh": "Open a shell on a job's machine, or run a command there.",
+    "tunnel": "Bring ports of a job's machine to this computer.",
     "local": "The cloud on this computer: start, stop, interrupt.",
     "config": "Defaults for flags: show, set, unset.",
     "completion": "Print the script that completes commands and jobs.",
