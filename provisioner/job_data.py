@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, SequenceNode
 
 from cloudtrain.provisioner import job_keys
 from cloudtrain.provisioner.model import FileMount
 from cloudtrain.provisioner.values import env_problem
 from cloudtrain.provisioner.yamlnodes import Source
+from cloudtrain.trainer.contract import mount_target_trouble
 
 # What the agent sets under SkyPilot's names too (trainer/agent/jobenv.py), so that its scripts run as they are.
 SKYPILOT_VARIABLES = (
@@ -26,33 +27,6 @@ SKYPILOT_VARIABLES = (
 _BUCKET = re.compile(r"(?!xn--|sthree-|amzn-s3-demo-)(?!.*\.\.)(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _USES = re.compile(r"\$\{?(SKYPILOT_[A-Z0-9_]+)")
-
-# Nothing may lie below these: the system's, and the places where the images keep Python and the driver's tools.
-_SYSTEM = (
-    "/bin",
-    "/boot",
-    "/dev",
-    "/etc",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/opt/conda",
-    "/opt/dlami",
-    "/opt/pytorch",
-    "/proc",
-    "/root",
-    "/run",
-    "/sbin",
-    "/snap",
-    "/sys",
-    "/usr",
-    "/var/cache",
-    "/var/lib",
-    "/var/log",
-    "/var/run",
-)
-_FULL = ("/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var")  # noqa: S108 - folders may lie below, not in place
-_OURS = (".ssh", "cloudtrain")  # below the login user's home
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,38 +171,14 @@ def _source(source: Source, node: Node, text: str) -> str:
     return f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
 
 
-def _target(source: Source, node: ScalarNode | Node, text: str) -> str:
+def _target(source: Source, node: Node, text: str) -> str:
     """The target without needless signs: "/data", "~/data" (the login user's home) or "data" (the workdir)."""
-    if not text.strip() or any(ord(c) < 32 or ord(c) == 127 for c in text):
-        raise source.error(node, f"the target {text!r} is not a path: write one such as /data")
-    parts = [part for part in text.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise source.error(node, f"the target {text!r} has `..`: write the path itself")
-    start = "/" if text.startswith("/") else ""
-    if text.startswith("~"):
-        if parts[0] != "~":
-            raise source.error(node, f"the target {text!r} is another user's home: write ~/FOLDER or an absolute path")
-        start, parts = "~/", parts[1:]
-    target = start + "/".join(parts)
-    problem = _protected(start, parts, target)
+    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+        raise source.error(node, f"the target {text!r} holds a control character: take it out")
+    start = "/" if text.startswith("/") else "~/" if f"{text}/".startswith("~/") else ""
+    parts = text[1:].split("/") if start else text.split("/")
+    target = start + "/".join(part for part in parts if part not in ("", "."))
+    problem = mount_target_trouble(target or text)
     if problem:
-        raise source.error(node, f"the target {text!r} {problem}: write one such as /data")
+        raise source.error(node, f"no data can be put at {text!r}: {problem}; write a target such as /data")
     return target
-
-
-def _protected(start: str, parts: list[str], target: str) -> str | None:
-    if not parts:
-        return {"/": "is the whole machine", "~/": "is the home folder itself"}.get(start, "is the workdir itself")
-    if start == "/":
-        if any(f"{target}/".startswith(f"{folder}/") for folder in _SYSTEM):
-            return "belongs to the system"
-        if target in _FULL:
-            return "holds what others need"
-        if parts[0] != "home":
-            return None
-        parts = parts[2:]
-        if not parts:
-            return "is a home folder itself"
-    elif not start:
-        return None
-    return "is cloudtrain's own way in" if parts[0] in _OURS else None

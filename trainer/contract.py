@@ -137,27 +137,35 @@ class Utilisation:
 FINAL_PHASES = ("done", "failed", "stopped")
 
 
-# Folders that belong to the system: nothing may be put at one, nor, for the second group, below it.
-_NOT_AT = frozenset({"/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/usr", "/var"})
-_NOT_BELOW = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr")
+# Folders that are shared by much else, and those of the system or where images keep Python: nothing may be put at one,
+# nor, for the second group, below it.
+_NOT_AT = ("/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var")  # noqa: S108 - refused, never written
+_NOT_BELOW = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/opt/conda", "/opt/pytorch", "/proc", "/root"),
+    *("/run", "/sbin", "/snap", "/sys", "/usr", "/var/cache", "/var/lib", "/var/log", "/var/run"),
+)
 
 
 def mount_target_trouble(target: str) -> str | None:
     """Why no data can be put at this target of ``file_mounts``; None where it can. Absolute, "~/…", or below work/."""
     if not target or "\0" in target:
         return "it is empty"
-    path = target.removeprefix("~/") if target.startswith("~/") else target
-    parts = path.strip("/").split("/")
+    at_home = target.startswith("~/")
+    path = target[2:] if at_home else target
+    parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or path.startswith("~"):
         return "it must be absolute, below ~/, or relative to the job's folder, without `..`"
     if target.startswith("/"):
-        plain = "/" + "/".join(part for part in parts if part not in ("", "."))
-        if plain in _NOT_AT or any(plain == place or plain.startswith(f"{place}/") for place in _NOT_BELOW):
+        plain = "/" + "/".join(parts)
+        if plain in _NOT_AT or any(f"{plain}/".startswith(f"{place}/") for place in _NOT_BELOW):
             return "it is the system's own"
-    elif not any(part not in ("", ".") for part in parts):
-        return "it is the job's folder itself"
-    elif target.startswith("~/") and next(part for part in parts if part not in ("", ".")) == "cloudtrain":
-        return "~/cloudtrain is the agent's own"
+        if parts[0] != "home":
+            return None
+        at_home, parts = True, parts[2:]
+    if not parts:
+        return "it is the home folder itself" if at_home else "it is the job's folder itself"
+    if at_home and parts[0] in (".ssh", "cloudtrain"):
+        return "it is the agent's own, or the way into the machine"
     return None
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.provisioner.job_data import SKYPILOT_VARIABLES
 from cloudtrain.trainer.agent.jobenv import count_gpus, job_environment
 from cloudtrain.trainer.agent.places import Places
 from cloudtrain.trainer.agent.process import Job, kill_leftovers, start
@@ -186,6 +187,13 @@ def test_the_environment_of_the_job(places: Places) -> None:
     assert (env["CLOUDTRAIN_ATTEMPT"], env["EPOCHS"], env["PATH"]) == ("3", "10", "/bin")
     assert env["PYTHONPATH"] == f"{places.agent}:/mine"
     assert env["CLOUDTRAIN_NUM_GPUS_PER_NODE"] == "1"
+    assert {name: env[name] for name in SKYPILOT_VARIABLES} == {
+        "SKYPILOT_NODE_IPS": "127.0.0.1",
+        "SKYPILOT_NODE_RANK": "0",
+        "SKYPILOT_NUM_GPUS_PER_NODE": "1",
+        "SKYPILOT_NUM_NODES": "1",
+        "SKYPILOT_TASK_ID": "job-7",
+    }
     assert "CLOUDTRAIN_RESUME" not in env
     assert int(env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) == 90
 

@@ -43,10 +43,20 @@ def job_environment(config: AgentConfig, places: Places, base: Mapping[str, str]
             "PYTHONPATH": os.pathsep.join(paths),  # agent/ first: `python -m cloudtrain.trainer` is the one shipped
         }
     )
+    env.update({name: env[ours] for name, ours in _SKYPILOT.items()})
     env.setdefault("PYTHONUNBUFFERED", "1")
     return env
 
 
+# SkyPilot's names (its "Environment variables" page, read 2026-11), so that its task files run as they are. Its task id
+# too stays the same through every recovery. The job file's reader knows these names (provisioner/job_data.py).
+_SKYPILOT = {
+    "SKYPILOT_TASK_ID": contract.ENV_JOB_ID,
+    "SKYPILOT_NODE_RANK": contract.ENV_NODE_RANK,
+    "SKYPILOT_NODE_IPS": contract.ENV_NODE_IPS,
+    "SKYPILOT_NUM_NODES": contract.ENV_NUM_NODES,
+    "SKYPILOT_NUM_GPUS_PER_NODE": contract.ENV_NUM_GPUS,
+}
 _AGENT_ONLY = ("PYTHONPATH", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", contract.ENV_RESUME)
 
 
