@@ -52,6 +52,8 @@ class Clients:
     def client(self, service: Literal["sts"], region: str) -> STSClient: ...
     @overload
     def client(self, service: Literal["iam"], region: str) -> IAMClient: ...
+    @overload
+    def client(self, service: Literal["kms", "service-quotas"], region: str) -> Any: ...  # no stubs for these two
 
     def client(self, service: str, region: str) -> Any:
         """The client of a service in a region. It retries throttling and 5xx a few times by itself.

@@ -1,0 +1,72 @@
+"""EC2's vCPU quotas: which one counts an instance type in a market. Pure.
+
+Codes and names: AWS General Reference, "Amazon EC2 endpoints and quotas", and the Service Quotas console (read
+2026-11). A quota counts vCPUs per account and region. A new account has 0 of every GPU quota.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cloudtrain.pricing.model import CapacityType
+
+SERVICE = "ec2"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One quota, under AWS's own name."""
+
+    code: str
+    name: str
+
+
+_SPOT, _ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND
+_P_ON_DEMAND = Quota("L-417A185B", "Running On-Demand P instances")
+_P_SPOT = Quota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests")
+_P5_SPOT = Quota("L-C4BD4855", "All P5 Spot Instance Requests")
+
+# By what a type's name begins with (letters and, for P, the generation).
+_QUOTAS: dict[tuple[str, CapacityType], Quota] = {
+    ("g", _ON_DEMAND): Quota("L-DB2E81BA", "Running On-Demand G and VT instances"),
+    ("g", _SPOT): Quota("L-3819A6DF", "All G and VT Spot Instance Requests"),
+    **{(f"p{generation}", _ON_DEMAND): _P_ON_DEMAND for generation in (2, 3, 4, 5, 6)},
+    **{(f"p{generation}", _SPOT): _P_SPOT for generation in (2, 3, 4)},
+    ("p5", _SPOT): _P5_SPOT,  # P6 on spot: public sources disagree on the quota, so none is named
+    ("dl", _ON_DEMAND): Quota("L-6E869C2A", "Running On-Demand DL instances"),
+    ("dl", _SPOT): Quota("L-85EED4F7", "All DL Spot Instance Requests"),
+    ("trn", _ON_DEMAND): Quota("L-2C3B7624", "Running On-Demand Trn instances"),
+    ("trn", _SPOT): Quota("L-6B0D517C", "All Trn Spot Instance Requests"),
+    ("inf", _ON_DEMAND): Quota("L-1945791B", "Running On-Demand Inf instances"),
+    ("inf", _SPOT): Quota("L-B5D1601B", "All Inf Spot Instance Requests"),
+    ("standard", _ON_DEMAND): Quota("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
+    ("standard", _SPOT): Quota("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"),
+}
+_GROUPS = {"g": "g", "gr": "g", "vt": "g", "dl": "dl", "trn": "trn", "inf": "inf"}
+_STANDARD = frozenset("acdhimrtz")
+
+
+def quota_of(instance_type: str, capacity_type: CapacityType) -> Quota | None:
+    """The quota that counts the type's vCPUs in a market; None where it is not known which one does."""
+    match = re.match(r"([a-z]+)(\d+)", instance_type)
+    if match is None:
+        return None
+    letters, generation = match.groups()
+    if letters == "p":
+        return _QUOTAS.get((f"p{generation}", capacity_type))
+    group = _GROUPS.get(letters) or ("standard" if letters[0] in _STANDARD else "")
+    return _QUOTAS.get((group, capacity_type))
+
+
+def increase_command(quota: Quota, vcpus: int, region: str) -> str:
+    """The command that asks AWS for a quota of so many vCPUs. AWS answers within minutes to days."""
+    return (
+        f"aws service-quotas request-service-quota-increase --service-code {SERVICE} --quota-code {quota.code}"
+        f" --desired-value {vcpus} --region {region}"
+    )
+
+
+def console_page(quota: Quota, region: str) -> str:
+    """Where the console shows the quota, with its button to ask for more."""
+    return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/{SERVICE}/quotas/{quota.code}"
