@@ -263,7 +263,7 @@ def _admitting(step: Step, machine: Machine, seen: Observed, now: float, limits:
 def _stop(
     attempt: Attempt, machine: Machine, report: AgentStatus | None, now: float, leaving: EndReason, limits: Limits
 ) -> Step:
-    """Asked until it is heard. Who stops means to go on, so the last checkpoint is waited for longer than for a cancel."""
+    """Asked until it is heard. Who stops means to go on: the last checkpoint is waited for longer than for a cancel."""
     asked_at = now if attempt.stop_asked_at is None else attempt.stop_asked_at
     patience_s = limits.stop_s
     if leaving is EndReason.STOPPED:

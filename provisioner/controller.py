@@ -60,10 +60,18 @@ class Controller:
         except CloudtrainError as error:
             log.warning("%s: %s", job_id, error)
             self._clock.sleep(TROUBLE_PAUSE_S)
-        except Exception:  # the thread's last guard: the job's loop starts afresh from its record
+        except Exception as error:  # the thread's last guard: the job's loop starts afresh from its record
             log.exception("%s: the loop failed and starts again", job_id)
-            self._store.add_event(job_id, self._clock.now(), "the controller met an error of its own; it tries again")
+            self._say_once(
+                job_id, f"the controller met an error of its own ({type(error).__name__}: {error}); it tries again"
+            )
             self._clock.sleep(TROUBLE_PAUSE_S)
+
+    def _say_once(self, job_id: str, text: str) -> None:
+        """Not again with each new try."""
+        said = self._store.events(job_id)
+        if not said or said[-1].text != text:
+            self._store.add_event(job_id, self._clock.now(), text)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cloudtrain.pricing import catalog
 from cloudtrain.provisioner import jobfile, overrides
@@ -13,18 +14,16 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller_process import ensure
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.localcloud.client import ACCOUNT, ensure_up
 from cloudtrain.provisioner.model import JobRecord, JobSpec
 from cloudtrain.provisioner.overrides import Overrides
 from cloudtrain.provisioner.plan import Plan, make_plan
 from cloudtrain.provisioner.snapshot import Snapshot, take
 
-LOCAL_OWNER = "local"
 PROCESS_TABLE = Path("/proc/self/stat")
-NO_AWS_YET = (
-    "launch on AWS is not supported yet: a real AWS run needs `cloudtrain setup`, which does not exist yet; "
-    "--cloud local runs the job on this computer"
-)
+
+
+if TYPE_CHECKING:
+    from cloudtrain.provisioner.access import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +66,19 @@ def snapshot(prepared: Prepared, *, home: Home) -> Snapshot:
     return take(workdir, home.job_dir(prepared.job_id), leave_out=ours)
 
 
-def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:
+def submit(prepared: Prepared, shot: Snapshot, access: Access, *, home: Home) -> str:
     """Store the job and see that a controller drives it; returns the job's id. From here on it goes on by itself."""
-    if prepared.cloud != "local":
-        raise UsageError(NO_AWS_YET)
-    local = ensure_up(home.local_home)
-    region = "us-east-1"
+    entry = access.entry
     record = JobRecord(
         job_id=prepared.job_id,
         spec=prepared.spec,
-        owner=LOCAL_OWNER,
+        owner=entry.identity.owner,
         results=str(prepared.results),
         driver=home.id,
-        cloud=prepared.cloud,
-        cloud_id=local.id,
-        bucket=f"cloudtrain-{ACCOUNT}-{region}",
-        region=region,
+        cloud=entry.cloud,
+        cloud_id=entry.cloud_id,
+        bucket=access.bucket,
+        region=entry.region,
         offerings=prepared.plan.offerings,
         created_at=time.time(),
         snapshot_sha256=shot.sha256,

@@ -180,6 +180,11 @@ class Store(Protocol):
         """Store a new job. Raises Conflict where the id, or a live job of that name, exists."""
         ...
 
+    def put(self, record: JobRecord, etag: str) -> None:
+        """Store a job as its bucket has it, whatever was known of it here; a stopped one stays stopped. Raises Conflict
+        where another live job has its name."""
+        ...
+
     def get(self, job_id: str) -> Stored:
         """One job. Raises NotFound."""
         ...

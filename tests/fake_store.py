@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cloudtrain.provisioner.errors import Conflict, NotFound
-from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.model import JobRecord, JobStatus
 from cloudtrain.provisioner.ports import Event, Stored
 
 
@@ -28,6 +28,15 @@ class FakeStore:
         if record.job_id in self._rows or record.spec.name in live_names:
             raise Conflict(f"a live job named {record.spec.name!r} exists; end it with `cloudtrain down`")
         self._rows[record.job_id] = _Row(Stored(record, 1, None, "run"))
+
+    def put(self, record: JobRecord, etag: str) -> None:
+        others = [s for s in self.list(live_only=True) if s.record.job_id != record.job_id]
+        if not record.status.final and record.spec.name in {s.record.spec.name for s in others}:
+            raise Conflict(f"a live job named {record.spec.name!r} exists; end it with `cloudtrain down`")
+        before = self._rows.get(record.job_id)
+        version = before.stored.version + 1 if before is not None else 1
+        wanted = "stop" if record.status is JobStatus.STOPPED else "run"
+        self._rows[record.job_id] = _Row(Stored(record, version, etag, wanted), None, before.events if before else [])
 
     def get(self, job_id: str) -> Stored:
         return self._row(job_id).stored

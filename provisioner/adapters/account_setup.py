@@ -1,17 +1,32 @@
-"""Makes what jobs need in an account, and takes it away again: bucket, role, profile."""
+"""Finds the account's bucket, and sets an account up part by part.
+
+Each part is looked at first. What is there is left alone, what carries no mark of ours is never changed, and what may
+not be looked at is not guessed. A part that fails stops only those that stand on it. All of it may be repeated.
+"""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
 
 from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import Identity
-from cloudtrain.provisioner.errors import AccessError
+from cloudtrain.provisioner.errors import AccessError, CloudtrainError
 from cloudtrain.provisioner.setup_plan import bucket_names
 
-_NOT_THERE = ("404", "NoSuchBucket", "NotFound")
-_REFUSED = ("403", "AccessDenied", "Forbidden")
+NOT_THERE = ("404", "NoSuchBucket", "NotFound")
+REFUSED = ("403", "AccessDenied", "AccessDeniedException", "Forbidden")
+_TRIES = 15
+_WAIT_S = 2.0
+_PRINT = "`cloudtrain setup --print policies` shows the rights"
+
+T = TypeVar("T")
 
 
 def find_bucket(clients: Clients, identity: Identity, region: str) -> str | None:
@@ -25,15 +40,138 @@ def find_bucket(clients: Clients, identity: Identity, region: str) -> str | None
             try:
                 clients.client("s3", region).head_bucket(Bucket=name, ExpectedBucketOwner=identity.account)
             except ClientError as error:
-                if code_of(error) not in (*_NOT_THERE, *_REFUSED):
+                if code_of(error) not in (*NOT_THERE, *REFUSED):
                     raise
-                if code_of(error) in _REFUSED:
+                if code_of(error) in REFUSED:
                     refused.append(name)
             else:
                 return name
     if refused:
         raise AccessError(
-            f"bucket {refused[0]} in {region} is another account's, or you lack s3:ListBucket on it: "
-            "`cloudtrain setup --print policies` shows the rights you need"
+            f"bucket {refused[0]} in {region} is another account's, or you lack s3:ListBucket on it: {_PRINT} you need"
         )
+    return None
+
+
+def bucket_region(clients: Clients, identity: Identity, bucket: str, region: str) -> str:
+    """The region of a bucket of this account, asked in ``region``. Raises AccessError where there is none."""
+    with translated(f"looking for bucket {bucket}"):
+        try:
+            shown = clients.client("s3", region).head_bucket(Bucket=bucket, ExpectedBucketOwner=identity.account)
+        except ClientError as error:
+            if code_of(error) not in (*NOT_THERE, *REFUSED):
+                raise
+            text = f"account {identity.account} has no bucket {bucket}, or you lack s3:ListBucket on it"
+            raise AccessError(f"{text}: `aws s3 ls` lists yours, {_PRINT} you need") from error
+    return shown.get("BucketRegion") or region
+
+
+class State(StrEnum):
+    """How a part was found."""
+
+    THERE = "there"
+    MISSING = "missing"
+    DIFFERS = "differs"  # there, and not as it is to be
+    FOREIGN = "foreign"  # not as it is to be, and not ours to change
+    UNSEEN = "unseen"  # it may not be looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at a part showed; ``note`` says more, for the person."""
+
+    state: State
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that an account needs.
+
+    ``look`` and ``make`` raise botocore's errors; ``make`` may be repeated, also by two at once. ``on`` names the part
+    that it stands on, ``right`` the action that ``make`` needs, ``peek`` the one that ``look`` needs.
+    """
+
+    what: str
+    name: str
+    look: Callable[[], Seen]
+    make: Callable[[], None]
+    right: str
+    peek: str
+    on: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of a part: ``trouble`` is None where it is now as it is to be."""
+
+    part: Part
+    trouble: str | None = None
+
+
+def survey(parts: Iterable[Part]) -> dict[Part, Seen]:
+    """Look at every part. A part of something that is missing is missing. Raises AccessError, CloudUnreachable."""
+    seen: dict[Part, Seen] = {}
+    for part in parts:
+        under = next((found for other, found in seen.items() if other.what == part.on), None)
+        if under is not None and under.state in (State.MISSING, State.UNSEEN):
+            seen[part] = Seen(under.state)
+            continue
+        with translated(f"looking at {part.what} {part.name}".rstrip()):
+            found = _looked(part)
+        foreign = under is not None and under.state is State.FOREIGN
+        lacks = found.state in (State.MISSING, State.DIFFERS)
+        seen[part] = Seen(State.FOREIGN, found.note) if foreign and lacks else found
+    return seen
+
+
+def carry_out(seen: dict[Part, Seen]) -> Iterator[Made]:
+    """Make what is missing, one after the other, as the iterator is read. A failure is told and the rest goes on."""
+    broken: set[str] = set()
+    for part, found in seen.items():
+        if found.state is State.THERE:
+            continue
+        trouble = _trouble(part, found) if part.on not in broken else f"it needs the {part.on}"
+        if trouble is None:
+            try:
+                with translated(f"making {part.what} {part.name}".rstrip()):
+                    part.make()
+            except CloudtrainError as error:
+                needs = f" (it needs {part.right})" if isinstance(error, AccessError) else ""
+                trouble = f"{error}{needs}"
+        if trouble is not None:
+            broken.add(part.what)
+        yield Made(part, trouble)
+
+
+def eventually(call: Callable[[], T], *codes: str) -> T:
+    """Make a call again while it is refused with one of these codes: what was just made is not known everywhere yet.
+
+    Blocks at most 30 s.
+    """
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return call()
+        except ClientError as error:
+            if code_of(error) not in codes or attempt == _TRIES:
+                raise
+            time.sleep(_WAIT_S)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _looked(part: Part) -> Seen:
+    try:
+        return part.look()
+    except ClientError as error:
+        if code_of(error) in REFUSED:
+            return Seen(State.UNSEEN, f"you lack {part.peek}")
+        raise
+
+
+def _trouble(part: Part, found: Seen) -> str | None:
+    """Why a part can't be made, without trying."""
+    if found.state is State.FOREIGN:
+        return f"not made by setup, so left as it is: {found.note}"
+    if found.state is State.UNSEEN:
+        return found.note or f"it can't be looked at; you lack {part.peek}"
     return None

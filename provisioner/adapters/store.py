@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
-from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.model import JobRecord, JobStatus
 from cloudtrain.provisioner.ports import Event, Stored
 
 SCHEMA_VERSION = 1
@@ -63,6 +63,23 @@ class SqliteStore:
                 db.execute(
                     "INSERT INTO jobs (job_id, name, final, created_at, version, record) VALUES (?, ?, 0, ?, 1, ?)",
                     (record.job_id, record.spec.name, record.created_at, encode(record)),
+                )
+            except sqlite3.IntegrityError as error:
+                raise Conflict(
+                    f"a live job named {record.spec.name!r} exists; end it with `cloudtrain down`"
+                ) from error
+
+    def put(self, record: JobRecord, etag: str) -> None:
+        """Store a job as its bucket has it, whatever was known of it here. Raises Conflict for a live job's name."""
+        status = record.status
+        wanted = "stop" if status is JobStatus.STOPPED else "run"
+        with self._connection() as db:
+            try:
+                db.execute(
+                    "INSERT INTO jobs (job_id, name, final, created_at, version, etag, wanted, record)"
+                    " VALUES (?, ?, ?, ?, 1, ?, ?, ?) ON CONFLICT (job_id) DO UPDATE SET final=excluded.final,"
+                    " version=version+1, etag=excluded.etag, wanted=excluded.wanted, record=excluded.record, live=NULL",
+                    (record.job_id, record.spec.name, status.final, record.created_at, etag, wanted, encode(record)),
                 )
             except sqlite3.IntegrityError as error:
                 raise Conflict(

@@ -58,13 +58,16 @@ def command(
     prepared = launching.prepare(job_file, cloud=cloud, into=into, flags=flags)
     launching.refuse_if_live(prepared.spec.name, home)
     launching.warm(home, cloud)
+    from cloudtrain.provisioner.cli import account  # noqa: PLC0415 - boto3, only where a cloud is asked
+
+    opened = account.open_account(cloud, home)
     try:
         shot = launching.snapshot(prepared, home=home)
         show_plan(prepared, shot, as_json=False, aside=True)
         if not (yes or click.confirm("Start it?", default=True, err=True)):
             say("nothing was started")
             return EXIT_OK
-        job_id = launching.submit(prepared, shot, home=home)
+        job_id = launching.submit(prepared, shot, opened, home=home)
     except KeyboardInterrupt:
         if _stored(home, prepared.job_id):
             say(goes_on(prepared.job_id))
@@ -88,7 +91,5 @@ def _check(job_file: Path, cloud: str, *, yes: bool) -> None:
     plan.require_file(job_file)
     if cloud == "local":
         launching.require_local_extra()
-    else:
-        raise UsageError(f"{launching.NO_AWS_YET}, --dry-run shows the plan")
     if not (yes or sys.stdin.isatty()):
         raise UsageError("launch asks before it starts, and there is no terminal to ask on; add --yes")

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner import launching
-from cloudtrain.provisioner.cli import attend
+from cloudtrain.provisioner.access import Access
+from cloudtrain.provisioner.cli import account, attend
 from cloudtrain.provisioner.cli import follow as following
+from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launching import Prepared
 from cloudtrain.provisioner.model import EndReason, JobStatus
@@ -42,9 +44,9 @@ def job_file(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_processes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`submit` stores the job and starts nothing; `warm` does nothing."""
+    """`submit` stores the job and starts nothing; `warm` does nothing; no account is asked."""
 
-    def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:
+    def submit(prepared: Prepared, shot: Snapshot, access: Access, *, home: Home) -> str:
         world.add(
             replace(job(job_id=prepared.job_id), spec=prepared.spec, cloud="local", results=str(prepared.results))
         )
@@ -52,6 +54,7 @@ def no_processes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(launching, "submit", submit)
     monkeypatch.setattr(launching, "warm", lambda home, cloud: None)
+    monkeypatch.setattr(account, "open_account", lambda cloud, home: None)
 
 
 def the_job(world: World) -> str:
@@ -172,13 +175,15 @@ def test_the_local_cloud_is_refused_where_there_is_no_process_table(
     assert world.store.list() == ()
 
 
-def test_aws_is_refused_for_now_before_anything_happens(world: World, job_file: Path) -> None:
+def test_without_an_account_nothing_happens(world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(cloud: str, home: Home) -> Access:
+        raise AccessError("no credentials: `aws configure`")
+
+    monkeypatch.setattr(account, "open_account", refuse)
     code, out, err = world.run("launch", job_file, "--yes")
-    assert (code, out) == (2, "")
-    assert "not supported yet: a real AWS run needs `cloudtrain setup`" in err
-    assert "--dry-run" in err
-    assert "--cloud local" in err
-    assert err.count("\n") == 1
+    assert (code, out) == (6, "")
+    assert "no credentials" in err
+    assert world.store.list() == ()
 
 
 def test_without_a_terminal_it_needs_yes(world: World, job_file: Path) -> None:
@@ -257,8 +262,8 @@ def test_ctrl_c_right_after_the_start_does_not_leave_silently(
 ) -> None:
     real = launching.submit
 
-    def submit(prepared: Prepared, shot: Snapshot, *, home: Home) -> str:
-        real(prepared, shot, home=home)
+    def submit(prepared: Prepared, shot: Snapshot, access: Access, *, home: Home) -> str:
+        real(prepared, shot, access, home=home)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(launching, "submit", submit)

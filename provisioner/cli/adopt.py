@@ -1,0 +1,88 @@
+"""``cloudtrain adopt``: take over a job that another computer launched."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from cloudtrain.provisioner.cli.words import printable, say
+from cloudtrain.provisioner.errors import EXIT_OK, UsageError
+from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.model import JobRecord
+
+
+@click.command("adopt", short_help="Take over a job that another computer launched.")
+@click.argument("job", metavar="[JOB]", required=False)
+@click.option("--cloud", type=click.Choice(["aws", "local"]), default="aws", show_default=True, help="Where it runs.")
+@click.option("--region", metavar="REGION", help="Of the bucket.  [default: your AWS region]")
+@click.option("--bucket", metavar="NAME", help="The bucket, where it is not the one that `setup` makes.")
+@click.option("--into", metavar="DIR", type=click.Path(path_type=Path), help="Results folder.  [default: results/JOB]")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask first.")
+def command(job: str | None, cloud: str, region: str | None, bucket: str | None, into: Path | None, yes: bool) -> int:
+    """Take over a job that another computer launched.
+
+    Its record, the snapshot of its code and its SSH keys come from the account's bucket; from then on this computer
+    follows, stops and recovers it. What runs is not touched. The other computer, if it still lives, lets go of it.
+
+    JOB is an id, the beginning of one, or a name. Without it, the jobs in the bucket are listed.
+
+    \b
+    Examples:
+      cloudtrain adopt
+      cloudtrain adopt digits-1a2b3c
+    """
+    from cloudtrain.provisioner import access, adopting  # noqa: PLC0415 - boto3, only where a cloud is asked
+
+    home = Home.from_env()
+    opened = access.open_bucket(access.enter(cloud, home, region=region), bucket=bucket)
+    if job is None:
+        _list(adopting.in_bucket(opened), opened.bucket, home)
+        return EXIT_OK
+    found = adopting.find(opened, job)
+    record = found.record
+    if record.driver == home.id and not record.status.final:
+        say(f"job {record.job_id} is driven from here already; next: `cloudtrain show {record.job_id}`")
+        return EXIT_OK
+    _confirm(record, yes)
+    results = into if into is not None else Path("results") / record.job_id
+    record = adopting.adopt(found, opened, home, results.absolute())
+    click.echo(f"{record.job_id} {record.status}: {_now(record)}")
+    step = "show" if record.status.resting else "logs -f"
+    say(f"next: `cloudtrain {step} {record.job_id}`")
+    return EXIT_OK
+
+
+def _now(record: JobRecord) -> str:
+    if record.status.final:
+        return f"it is over; its results are in {printable(record.results)}"
+    if record.status.resting:
+        return f"driven from here; `cloudtrain resume {record.job_id}` goes on with it"
+    return "driven from here now"
+
+
+def _confirm(record: JobRecord, yes: bool) -> None:
+    if yes or record.status.final:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("adopt asks before it takes a live job over, and there is no terminal to ask on; add --yes")
+    say(f"job {record.job_id} is {record.status} and driven from another computer, which lets go of it if it lives")
+    click.confirm("Take it over?", default=True, err=True, abort=True)
+
+
+def _list(records: tuple[JobRecord, ...], bucket: str, home: Home) -> None:
+    if not records:
+        say(f"bucket {bucket} holds no jobs")
+        return
+    from cloudtrain.provisioner.cli.tables import table  # noqa: PLC0415
+    from cloudtrain.provisioner.report import iso  # noqa: PLC0415
+
+    rows = [
+        (r.job_id, str(r.status), "here" if r.driver == home.id else "another computer", iso(r.created_at) or "")
+        for r in records
+    ]
+    click.echo(table(rows, ("job", "status", "driven from", "launched")))
+    elsewhere = next((r.job_id for r in records if r.driver != home.id and not r.status.final), None)
+    if elsewhere is not None:
+        say(f"next: `cloudtrain adopt {elsewhere}` takes one over")
