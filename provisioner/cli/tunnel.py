@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import subprocess
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ def command(job: str, ports: tuple[str, ...]) -> int:
     for port in wanted:
         _require_free(port, job)
     home = Home.from_env()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended however: ssh must not stay behind
     try:
         met = False
         while True:
@@ -77,7 +79,7 @@ def _require_free(port: Port, job: str) -> None:
         raise UsageError(f"port {port.local} of this computer is for root alone: use another, {other}") from error
     except OSError as error:
         other = f"`cloudtrain tunnel {job} {min(port.local + 1, 65535)}:{port.remote}`"
-        raise UsageError(f"port {port.local} of this computer is taken ({error.strerror}): use {other}") from error
+        raise UsageError(f"port {port.local} of this computer is taken: use {other}") from error
 
 
 def _hold(program: str, way: sshing.Way, ports: list[Port], *, again: bool) -> bool:

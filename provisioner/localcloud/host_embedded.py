@@ -1,8 +1,8 @@
 """A local host whose SSH server is paramiko's, in threads of the daemon: it needs nothing but Python.
 
 It serves what the provisioner uses of SSH and what OpenSSH does there: public keys only, ``exec`` with its exit
-status, both outputs apart, standard input to its end, several commands per connection, and commands that go on when
-the connection is lost. No terminal, no forwarding, no SFTP.
+status, both outputs apart, standard input to its end, several commands per connection, commands that go on when the
+connection is lost, terminals, and forwarding to its own loopback. No SFTP.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from cloudtrain.provisioner.localcloud import hostfiles
 from cloudtrain.provisioner.localcloud.cloudinit import HostKey
 from cloudtrain.provisioner.localcloud.host_base import BaseHost
 from cloudtrain.provisioner.localcloud.hosts import HostSpec
+from cloudtrain.provisioner.localcloud.terminal import Terminal
 
 _CHUNK_BYTES = 64 * 1024
 _BACKLOG = 64
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_CONNECT_S = 5.0
 _LOST = (OSError, EOFError, paramiko.SSHException)  # what paramiko raises, anywhere, when the connection is gone
 _LOG_CHANNEL = "cloudtrain.localcloud.ssh"
 
@@ -54,10 +57,18 @@ class EmbeddedHost(BaseHost):
         """Cut the host off, or join it again: connections hang and go on later, new ones are never answered."""
         self._link.set_cut(cut)
 
-    def run(self, command: bytes, channel: paramiko.Channel, replied: threading.Event) -> None:
-        """Start a command for a channel; returns at once. Raises OSError where no process can be started."""
+    def run(
+        self, command: bytes, channel: paramiko.Channel, replied: threading.Event, terminal: Terminal | None
+    ) -> None:
+        """Start a command ("": a shell) for a channel; returns at once. Raises OSError where no process can start."""
         if self._closing.is_set():
             raise OSError("the host is going down")
+        if terminal is not None:
+            terminal.start(
+                [hostfiles.shell(), *(["-c", command.decode()] if command else ["-i"])], self._env, self._files.home
+            )
+            _start_thread(terminal.serve, channel, replied)
+            return
         process = subprocess.Popen(  # noqa: S603 - running what the client asks is what an SSH server is for
             [hostfiles.shell().encode(), b"-c", command],
             cwd=self._files.home,
@@ -119,6 +130,8 @@ class _Server(paramiko.ServerInterface):
     def __init__(self, host: EmbeddedHost, allowed: set[tuple[str, ...]]) -> None:
         self._host = host
         self._allowed = allowed
+        self._terminals: dict[int, Terminal] = {}  # channel id -> what was asked for
+        self._forwards: dict[int, socket.socket] = {}  # channel id -> the connection that it stands for
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -134,11 +147,42 @@ class _Server(paramiko.ServerInterface):
         transport = channel.get_transport()
         assert isinstance(transport, _Transport)
         try:
-            self._host.run(command, channel, transport.next_reply())
+            self._host.run(command, channel, transport.next_reply(), self._terminals.pop(channel.get_id(), None))
         except OSError as error:
             _logger.warning("cannot run a command: %s", error)
             return False
         return True
+
+    def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
+        return self.check_channel_exec_request(channel, b"")
+
+    def check_channel_pty_request(self, channel: paramiko.Channel, term: bytes, *size: Any) -> bool:
+        columns, rows = size[:2]
+        self._terminals[channel.get_id()] = Terminal(term.decode("ascii", "replace"), rows, columns)
+        return True
+
+    def check_channel_window_change_request(self, channel: paramiko.Channel, *size: Any) -> bool:
+        return False  # a terminal keeps the size that it came with
+
+    def check_channel_direct_tcpip_request(
+        self, chanid: int, origin: tuple[str, int], destination: tuple[str, int]
+    ) -> int:
+        if destination[0] not in _LOOPBACK:
+            return common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+        try:
+            self._forwards[chanid] = socket.create_connection(("127.0.0.1", destination[1]), timeout=_CONNECT_S)
+        except OSError:
+            return common.OPEN_FAILED_CONNECT_FAILED
+        _start_thread(self._forward, threading.current_thread())
+        return common.OPEN_SUCCEEDED
+
+    def _forward(self, transport: paramiko.Transport) -> None:
+        """Serve one of the forwards. Each has its thread, and every channel of the connection comes by here."""
+        while (channel := transport.accept(_CONNECT_S)) is not None:
+            connection = self._forwards.pop(channel.get_id(), None)
+            if connection is not None:
+                _join(channel, connection)
+                return
 
 
 class _Transport(paramiko.Transport):
@@ -230,6 +274,26 @@ def _serve_process(process: subprocess.Popen[bytes], channel: paramiko.Channel, 
         output.join()
     with contextlib.suppress(*_LOST):
         channel.close()
+
+
+def _join(channel: paramiko.Channel, connection: socket.socket) -> None:
+    """Both directions of a forwarded connection, until both have ended."""
+    connection.settimeout(None)
+    ours = _start_thread(_copy, channel.recv, connection.sendall, lambda: connection.shutdown(socket.SHUT_WR))
+    _copy(connection.recv, channel.sendall, channel.shutdown_write)
+    ours.join()
+    connection.close()
+    with contextlib.suppress(*_LOST):
+        channel.close()
+
+
+def _copy(receive: Callable[[int], bytes], send: Callable[[bytes], Any], end: Callable[[], Any]) -> None:
+    """One direction of a forwarded connection, to its end."""
+    with contextlib.suppress(*_LOST):
+        while data := receive(_CHUNK_BYTES):
+            send(data)
+    with contextlib.suppress(*_LOST):
+        end()
 
 
 def _feed(channel: paramiko.Channel, stdin: IO[bytes]) -> None:

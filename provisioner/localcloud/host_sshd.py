@@ -48,7 +48,12 @@ AllowUsers {user}
 UsePAM no
 StrictModes no
 PermitUserRC no
-DisableForwarding yes
+AllowTcpForwarding local
+PermitOpen 127.0.0.1:* localhost:*
+AllowAgentForwarding no
+AllowStreamLocalForwarding no
+X11Forwarding no
+PermitTunnel no
 UseDNS no
 LoginGraceTime 30
 MaxSessions 100
@@ -171,7 +176,7 @@ def _write_session(path: Path, env: dict[str, str], home: Path) -> None:
         "#!/bin/sh\n"
         f"cd {shlex.quote(str(home))} || exit\n"
         f'[ -n "$SSH_ORIGINAL_COMMAND" ] || exec env -i {assignments} TERM="$TERM" {shell} -i\n'
-        f'exec env -i {assignments} {shell} -c "$SSH_ORIGINAL_COMMAND"\n',
+        f'exec env -i {assignments} ${{TERM:+TERM="$TERM"}} {shell} -c "$SSH_ORIGINAL_COMMAND"\n',
         encoding="utf-8",
     )
     path.chmod(0o700)
