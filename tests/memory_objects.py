@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from cloudtrain.trainer.agent.objects import Conflict, ObjectsError
+from cloudtrain.trainer.agent.objects import Conflict, ObjectMissing, ObjectsError, Piece
 
 
 class MemoryObjects:
@@ -17,6 +17,9 @@ class MemoryObjects:
         self.calls: list[tuple[str, str]] = []
         self.before: Callable[[str, str], None] = lambda call, key: None
         self.after: Callable[[str, str], None] = lambda call, key: None
+        self.chunk_bytes = 1 << 16
+        self.etag_is_md5 = True
+        self.after_read: Callable[[bytes], bytes] = lambda data: data
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         self._note("get", key)
@@ -31,6 +34,16 @@ class MemoryObjects:
         self.data[key] = data
         self.after("put", key)
         return _etag(data)
+
+    def read(self, key: str, *, start: int = 0, length: int | None = None, if_match: str | None = None) -> Piece:
+        self._note("read", key)
+        if key not in self.data:
+            raise ObjectMissing(key)
+        if if_match is not None and _etag(self.data[key]) != if_match.strip('"'):
+            raise Conflict(key)
+        data = self.after_read(self.data[key])[start : None if length is None else start + length]
+        chunks = (data[at : at + self.chunk_bytes] for at in range(0, len(data), self.chunk_bytes))
+        return Piece(chunks, etag_is_md5=self.etag_is_md5)
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         self._note("list", prefix)

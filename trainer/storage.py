@@ -20,17 +20,17 @@ from boto3.exceptions import Boto3Error
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from .agent.objects import Conflict, ObjectsError
+from .agent.objects import Conflict, Denied, ObjectsError, Piece
+from .agent.objects import ObjectMissing as ObjectMissing
 
 _DELETE_BATCH = 1000  # DeleteObjects' limit
 _CONFLICT_TRIES = 5
 _CONFLICT_WAIT_S = 0.1
 _LOCAL_URL = re.compile(r"(https?://127\.0\.0\.1:\d+)/[^\s\"']*")  # the embedded cloud's path is its secret
 _MISSING = ("NoSuchKey", "404", "NotFound")
-
-
-class ObjectMissing(ObjectsError):
-    """There is no such object."""
+_DENIED = ("AccessDenied", "403", "Forbidden")
+_CHUNK_BYTES = 1 << 20
+_CONNECTIONS = 32  # of one client at a time; boto3's own 10 are short for downloads in parallel
 
 
 class S3Objects:
@@ -79,6 +79,27 @@ class S3Objects:
                 time.sleep(_CONFLICT_WAIT_S * attempt)  # another conditional write was under way
         raise AssertionError("the last attempt returns or raises")
 
+    def read(self, key: str, *, start: int = 0, length: int | None = None, if_match: str | None = None) -> Piece:
+        """``length`` bytes of an object from ``start``; None: all of it, and then botocore verifies S3's checksum.
+
+        Raises Conflict where its ETag is another than ``if_match``, ObjectMissing, Denied.
+        """
+        arguments: dict[str, Any] = {"Bucket": self._bucket, "Key": key}
+        if length is not None:
+            arguments["Range"] = f"bytes={start}-{start + length - 1}"
+        if if_match is not None:
+            arguments["IfMatch"] = if_match
+        doing = f"read {self._bucket}/{key}"
+        with _translated(doing):
+            reply = self._client.get_object(**arguments)
+        plain = reply.get("ServerSideEncryption") in (None, "AES256") and "SSECustomerAlgorithm" not in reply
+        return Piece(self._chunks(reply["Body"], doing), etag_is_md5=plain)
+
+    def _chunks(self, body: Any, doing: str) -> Iterator[bytes]:
+        with _translated(doing), body:
+            while data := body.read(_CHUNK_BYTES):
+                yield data
+
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Key and size in bytes of every object under the prefix."""
         with _translated(f"list {self._bucket}/{prefix}"):
@@ -125,6 +146,7 @@ def connect(bucket: str, region: str) -> S3Objects:
         read_timeout=30,
         retries={"mode": "standard", "total_max_attempts": 5},
         s3={"addressing_style": "auto"},
+        max_pool_connections=_CONNECTIONS,
         user_agent_extra="cloudtrain-agent",
     )
     return S3Objects(boto3.session.Session().client("s3", region_name=region, config=config), bucket)
@@ -146,6 +168,8 @@ def _translate(error: BaseException, doing: str) -> ObjectsError:
     code = error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
     if code in ("PreconditionFailed", "412"):
         return Conflict(text)
+    if code in _DENIED:
+        return Denied(text)
     return ObjectMissing(text) if code in _MISSING else ObjectsError(text)
 
 

@@ -237,6 +237,9 @@ class StartedHost:
     def poweroff(self) -> None:
         raise AssertionError
 
+    def place(self, target: str, data: Path, rootfs: Path) -> None:
+        raise AssertionError
+
 
 def configure(places: Places, generation: int = 1) -> None:
     places.config.write_text(to_json(AgentConfig("j", generation, "b", "r", "p", "true", host="local")))

@@ -39,6 +39,9 @@ class FakeHost:
     def poweroff(self) -> None:
         raise AssertionError
 
+    def place(self, target: str, data: Path, rootfs: Path) -> None:
+        raise AssertionError
+
 
 class Stand:
     """One supervisor in a thread. ``watcher`` is what a test sets notices on."""
@@ -62,11 +65,14 @@ class Stand:
         config = AgentConfig(job_id="j", bucket="b", region="r", prefix="jobs/j", run=run, host="local", **more)
         base = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         env = job_environment(config, self.places, base, 0)
+        check = checks.Checks(config, self.places, env, real=self.host.real)
+        check.look()
         made = Supervisor(
             config,
             self.places,
             self.host,
             job_env=env,
+            checks=check,
             connect=lambda: self.connect(),
             watch=lambda: self.watcher,
         )
@@ -220,13 +226,45 @@ sleep 0.3
 
 
 def test_an_unfit_machine_is_left(stand: Stand) -> None:
-    stand.monkeypatch.setattr(checks, "count_gpus", lambda: 0)
     stand.host.real = True
-    stand.start("sleep 60", expect_accelerator="T4:1", expect_gpus=1)
+    stand.start("touch started", expect_accelerator="T4:1", expect_gpus=1)
     status = stand.end()
     assert (status.phase, status.failure) == ("failed", "machine")
     assert status.error == "machine check: 0 GPUs, not the 1 of T4:1"
+    assert not (stand.places.work / "started").exists()
     assert stand.off
+
+
+def test_an_image_without_what_the_job_needs_is_left_before_run(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without site-packages
+    python.chmod(0o755)
+    (stand.places.work / "train.py").write_text("import torch\n")
+    stand.start("touch started; python train.py", envs={"PATH": f"{python.parent}:{os.environ['PATH']}"})
+    status = stand.end()
+    assert (status.phase, status.failure) == ("failed", "image")
+    assert status.error is not None
+    assert "has no torch, and train.py imports torch: install it in `setup`, or choose an image" in status.error
+    assert not (stand.places.work / "started").exists()
+
+
+def test_what_setup_installs_counts(stand: Stand, tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    site = tmp_path / "site"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    (stand.places.work / "train.py").write_text("import torch\nopen('ran', 'w')\n")
+    stand.start(
+        "python train.py",
+        setup=f"mkdir -p {site} && touch {site}/torch.py",
+        envs={"PATH": f"{python.parent}:{os.environ['PATH']}"},
+    )
+    assert stand.end().phase == "done"
+    assert (stand.places.work / "ran").exists()
 
 
 def test_a_machine_that_goes_down_under_us_has_not_failed(stand: Stand) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ..contract import FINAL_PHASES, AgentConfig, config_from_json, status_from_json
+from .checks import Checks
 from .host import Host, make_host
 from .jobenv import count_gpus, job_environment
 from .places import Places
@@ -43,18 +44,27 @@ def main(root: Path) -> int:
     for path in (places.progress, places.notice):
         path.unlink(missing_ok=True)
     job_env = job_environment(config, places, os.environ, count_gpus())
-    running = None if restarted else _start_at_once(config, places, job_env)
+    host = make_host(config.host, os.environ)
+    checks = Checks(config, places, job_env, real=host.real)
+    checks.look()
+    running = None if restarted else _start_at_once(config, places, job_env, checks)
 
     from .supervisor import Supervisor  # noqa: PLC0415 - all that it needs loads while the job starts
 
-    host = make_host(config.host, os.environ)
+    mounter = None
+    if config.mounts:
+        from .mounts import Mounter  # noqa: PLC0415 - as above
+
+        mounter = Mounter(config, places, host, job_env, _connect)
     supervisor = Supervisor(
         config,
         places,
         host,
         job_env=job_env,
-        connect=lambda: _connect(config),
+        checks=checks,
+        connect=lambda: _connect(config.bucket, config.region),
         watch=lambda: _watch(host),
+        mounter=mounter,
         running=running,
         restarted=restarted,
         ran_s=ran_s,
@@ -76,12 +86,12 @@ def main(root: Path) -> int:
     return 0
 
 
-def _start_at_once(config: AgentConfig, places: Places, job_env: dict[str, str]) -> Job | None:
-    """``run``, where nothing must come before it: a first generation has no checkpoint, and people wait.
+def _start_at_once(config: AgentConfig, places: Places, job_env: dict[str, str], checks: Checks) -> Job | None:
+    """``run``, where nothing must come before it: no data, no setup, no checkpoint. People wait.
 
     None where something must, and where it can't be started: the supervisor tries again, and reports.
     """
-    if config.generation > 1 or config.setup is not None:
+    if config.generation > 1 or config.setup is not None or config.mounts or not checks.ready():
         return None
     try:
         return start(config, places, job_env, "run", config.run)
@@ -131,10 +141,10 @@ def _been_here(places: Places, config: AgentConfig) -> tuple[bool, float]:
     return False, 0.0
 
 
-def _connect(config: AgentConfig) -> Objects:
+def _connect(bucket: str, region: str) -> Objects:
     from ..storage import connect  # noqa: PLC0415 - boto3 is slow to load, and the job's start does not need it
 
-    return connect(config.bucket, config.region)
+    return connect(bucket, region)
 
 
 def _watch(host: Host) -> Watcher | None:

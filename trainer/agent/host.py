@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from ..contract import mount_target_trouble
+from .placing import PlaceError, show
+
 logger = logging.getLogger(__name__)
 
 UNIT = "cloudtrain-agent"
@@ -46,6 +49,11 @@ class Host(Protocol):
 
     def poweroff(self) -> None:
         """Ask for the end of the machine. Returns when it was asked, or, on a real one, never."""
+        ...
+
+    def place(self, target: str, data: Path, rootfs: Path) -> None:
+        """Make the absolute path ``target`` a link to ``data``; on a local host, the path of that name below
+        ``rootfs``. Idempotent. Raises PlaceError for a path that is taken or the system's own, OSError."""
         ...
 
 
@@ -85,6 +93,11 @@ class SystemdHost:
             except (OSError, subprocess.TimeoutExpired) as error:
                 logger.warning("power off: %s", error)
 
+    def place(self, target: str, data: Path, rootfs: Path) -> None:
+        """There, as root, which the agent is."""
+        _refuse_system_paths(target)
+        show(Path(target), data)
+
 
 class LocalHost:
     """A folder and some processes on somebody's computer."""
@@ -114,6 +127,20 @@ class LocalHost:
             logger.warning("power off: %s is not set, so nobody is asked", ENV_LOCAL_CONTROL)
             return
         Path(self._control, "poweroff").touch()
+
+    def place(self, target: str, data: Path, rootfs: Path) -> None:
+        """Below ``rootfs``: the computer's own path of that name is not even looked at."""
+        _refuse_system_paths(target)
+        at = rootfs / target.strip("/")
+        if not at.parent.resolve().is_relative_to(rootfs.resolve()):  # a link that the job has left there
+            raise PlaceError(f"{target} leads out of {rootfs}")
+        show(at, data)
+
+
+def _refuse_system_paths(target: str) -> None:
+    trouble = mount_target_trouble(target) if target.startswith("/") else "it is not absolute"
+    if trouble is not None:
+        raise PlaceError(f"{target} can't be a target of file_mounts: {trouble}")
 
 
 def make_host(kind: str, env: Mapping[str, str]) -> Host:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +14,26 @@ class ObjectsError(Exception):
 
 class Conflict(ObjectsError):
     """A condition of ``put`` did not hold: somebody wrote first. Read again."""
+
+
+class ObjectMissing(ObjectsError):
+    """There is no such object."""
+
+
+class Denied(ObjectsError):
+    """The credentials here may not do that."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an object, as it arrives. ``chunks`` raises ObjectsError where it breaks off.
+
+    ``etag_is_md5``: its ETag, where it has no "-", is the MD5 of the whole object (not so under SSE-KMS and SSE-C: S3
+    API reference, "Object", 2026-11).
+    """
+
+    chunks: Iterator[bytes]
+    etag_is_md5: bool
 
 
 class Fenced(Exception):
@@ -28,6 +49,11 @@ class Objects(Protocol):
 
     def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> str:
         """Write an object; returns its ETag. Raises Conflict when the condition does not hold."""
+        ...
+
+    def read(self, key: str, *, start: int = 0, length: int | None = None, if_match: str | None = None) -> Piece:
+        """``length`` bytes of an object from ``start``; None: all of it. Raises Conflict where its ETag is another than
+        ``if_match``, ObjectMissing, Denied."""
         ...
 
     def list(self, prefix: str) -> Iterator[tuple[str, int]]:

@@ -18,6 +18,8 @@ class State:
     progress: Progress = field(default_factory=Progress)
     current: Job | None = None  # setup, then run
     in_setup: bool = False
+    setup_done: bool = False
+    restore_s: float | None = None  # what it took until data and checkpoint were there
     run_started: float | None = None
     run_seconds: float = 0.0
     exit_code: int | None = None

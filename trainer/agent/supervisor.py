@@ -1,7 +1,7 @@
 """The agent's loop: prepare, run the user's command, stop it by the protocol, bring everything home, power off.
 
 Nothing in the loop waits: the bucket (``courier``), the metadata service (``notices``), the utilisation (``sampling``)
-and the machine check (``checks``) have threads of their own, whose attributes it reads ten times a second.
+and the check of the job's Python (``checks``) have threads of their own, whose attributes it reads ten times a second.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .sampling import Sampler
 from .state import State
 
 if TYPE_CHECKING:
+    from .mounts import Mounter
     from .notices import Watcher
 
 logger = logging.getLogger(__name__)
@@ -64,25 +65,29 @@ class Supervisor:
         host: Host,
         *,
         job_env: Mapping[str, str],
+        checks: Checks,
         connect: Callable[[], Objects],
         watch: Callable[[], Watcher | None],
+        mounter: Mounter | None = None,
         running: Job | None = None,
         restarted: bool = False,
         ran_s: float = 0.0,
     ) -> None:
-        """``running``: ``run``, where it was started already. ``restarted``: an agent of this attempt was here before;
-        the first one started ``ran_s`` ago."""
+        """``mounter``: where there is data to bring first. ``running``: ``run``, where it was started already.
+        ``restarted``: an agent of this attempt was here before; the first one started ``ran_s`` ago."""
         self._config = config
         self._places = places
         self._host = host
         self._watch = watch
+        self._mounter = mounter
+        self._begun = time.monotonic()
         self._restarted = restarted
         self._job_env = dict(job_env)
         self._state = State(started=time.monotonic() - ran_s)
         if running is not None:
             self._note_run(running)
         self._courier = Courier(config, places, connect)
-        self._checks = Checks(config, places.root, self._job_env, real=host.real)
+        self._checks = checks
         self._sampler = Sampler()
         self._reporter = Reporter(places)
         self._watcher: Watcher | None = None
@@ -131,6 +136,9 @@ class Supervisor:
             checks=(*self._checks.lines, *watcher_lines, *state.lingering, *lost),
             rejected=(*restored, *courier.local_rejected),
             fenced=courier.fenced,
+            mounted_bytes=self._mounter.moved_bytes if self._mounter is not None else 0,
+            mount_bytes=self._mounter.total_bytes if self._mounter is not None else 0,
+            restore_s=state.restore_s,
         )
 
     # ---- the beginning
@@ -138,19 +146,38 @@ class Supervisor:
     def _begin(self) -> None:
         if self._restarted and (count := kill_leftovers(self._job_env)):
             logger.warning("ended %d processes that an agent before this one had left", count)
-        restore_first = self._config.generation > 1 or self._restarted
-        if self._config.setup is not None:
-            self._start_setup(self._config.setup)
-        elif restore_first:
-            self._state.phase = "restoring"
-        elif self._state.current is None:
-            self._start_run()
-        self._courier.start(restore_first=restore_first)
+        self._courier.start(restore_first=self._config.generation > 1 or self._restarted)
+        if self._mounter is not None:
+            self._mounter.start()
+        if self._state.current is None:
+            self._go_on()
         self._reporter.report(self.status(), now=True)
-        self._checks.start()
         self._sampler.start()
         self._watcher = self._watch()
         self._reporter.keep_room()
+
+    def _go_on(self) -> None:
+        """Data, setup, checkpoint, run: the next that can begin now."""
+        state, mounter, restored = self._state, self._mounter, self._courier.restored
+        mounted = mounter is None or mounter.done
+        if mounted and restored is not None and state.restore_s is None:
+            state.restore_s = round(time.monotonic() - self._begun, 3)
+        if state.stop is not None:
+            self._end()
+        elif self._checks.failure is not None:
+            self._end(Verdict("failed", self._checks.failure, self._checks.fault))
+        elif mounter is not None and mounter.failure is not None:
+            self._end(mounter.failure)
+        elif not mounted:
+            state.phase = "mounting"
+        elif self._config.setup is not None and not state.setup_done:
+            self._start_setup(self._config.setup)
+        elif restored is None:
+            state.phase = "restoring"
+        elif self._checks.ready():
+            self._start_run()
+        else:
+            state.phase = "checking"
 
     def _start_setup(self, command: str) -> None:
         state = self._state
@@ -186,6 +213,8 @@ class Supervisor:
     def _tick(self) -> None:
         if self._courier.crash is not None:
             raise AgentCrash(f"the courier: {self._courier.crash}")
+        if self._mounter is not None and self._mounter.crash is not None:
+            raise AgentCrash(f"the mounts: {self._mounter.crash}")
         self._read_progress()
         self._look_for_stops()
         if self._state.final:
@@ -195,7 +224,7 @@ class Supervisor:
         elif self._state.current is not None:
             self._watch_current()
         else:
-            self._await_restore()
+            self._go_on()
         self._reporter.report(self.status())
 
     def _over(self) -> bool:
@@ -213,12 +242,6 @@ class Supervisor:
         """On a local host: its cloud was killed, and nobody will ever end us."""
         since = self._watcher.refused_since if self._watcher is not None else None
         return since is not None and time.monotonic() - since > CLOUD_DEAD_S
-
-    def _await_restore(self) -> None:
-        if self._state.stop is not None:
-            self._end()
-        elif self._courier.restored is not None:
-            self._start_run()
 
     def _watch_current(self) -> None:
         """setup or run, alive or just ended."""
@@ -260,16 +283,12 @@ class Supervisor:
 
     def _setup_ended(self, code: int | None) -> None:
         state = self._state
-        state.current = None
-        if state.stop is not None:
-            self._end()
-        elif code != 0:
+        state.current, state.in_setup, state.setup_done = None, False, True
+        if state.stop is None and code != 0:
             words = f"setup {exited(code)}{said(last_line(self._places.job_log))}"
             self._end(Verdict("failed", words, "machine" if self._disk_is_full() else "job"))
-        elif self._courier.restored is not None:
-            self._start_run()
         else:
-            state.phase = "restoring"
+            self._go_on()
 
     def _apply_stop(self, job: Job) -> None:
         state = self._state
@@ -301,8 +320,6 @@ class Supervisor:
         reason = state.stop.reason if state.stop is not None else None
         if self._courier.fenced and reason is not Reason.FENCED:
             self._ask(Stop(Reason.FENCED, now, now + QUICK_GRACE_S))
-        elif self._checks.failure is not None and reason not in (Reason.UNFIT, Reason.FENCED):
-            self._ask(Stop(Reason.UNFIT, now, now + QUICK_GRACE_S, self._checks.failure))
         if state.stop is not None:
             return
         if self.going_down:
@@ -340,6 +357,8 @@ class Supervisor:
         )
         state.phase = "saving"
         state.current = None
+        if self._mounter is not None:
+            self._mounter.leave()
         logger.info("the job has ended: %s", state.verdict)
         until = None if state.taken_at is None else job_deadline(time.time(), state.taken_at)
         self._courier.finish(Ending(self._final_status, state.verdict, until))
@@ -394,4 +413,4 @@ class Supervisor:
             return None
         if self._reporter.disk_full or shutil.disk_usage(self._places.root).free < _LITTLE_ROOM_BYTES:
             return f"{DISK_FULL}: raise resources.disk_size; what was published is safe"
-        return self._courier.error
+        return self._courier.error or (self._mounter.trouble if self._mounter is not None else None)

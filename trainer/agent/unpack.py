@@ -39,11 +39,12 @@ class Entry:
     size: int = 0
     sha256: str | None = None
     link: str | None = None
+    etag: str | None = None  # of a file that stays in the user's own bucket, instead of the digest
 
     @property
     def is_directory(self) -> bool:
         """Neither file nor link."""
-        return self.sha256 is None and self.link is None
+        return self.sha256 is None and self.link is None and self.etag is None
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Manifest:
 
     sha256: str
     entries: dict[str, Entry]
+    where: str = "the workdir"  # for messages
 
     @property
     def total_bytes(self) -> int:
@@ -65,13 +67,21 @@ def read_manifest(path: Path) -> Manifest:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["v"] != 1:
             raise UnpackError(f"{path.name} has version {raw['v']}, this agent reads version 1")
-        entries = {str(item["path"]): _entry(item) for item in raw["files"]}
-        manifest = Manifest(str(raw["sha256"]), entries)
+        manifest = Manifest(str(raw["sha256"]), read_entries(raw["files"], "the workdir"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnpackError(f"{path.name} can't be read as a manifest: {error!r}") from None
-    for entry in entries.values():
-        _check_inside(entry, entries)
     return manifest
+
+
+def read_entries(files: list[dict[str, Any]], where: str) -> dict[str, Entry]:
+    """A manifest's ``files`` by their paths, each checked to lie, and to point, inside of ``where``.
+
+    Raises UnpackError; KeyError, TypeError, ValueError, AttributeError for what is no such list.
+    """
+    entries = {str(item["path"]): _entry(item) for item in files}
+    for entry in entries.values():
+        _check_inside(entry, entries, where)
+    return entries
 
 
 def _entry(item: dict[str, Any]) -> Entry:
@@ -80,14 +90,17 @@ def _entry(item: dict[str, Any]) -> Entry:
         return Entry(path, link=str(item["link"]))
     if item.get("dir"):
         return Entry(path, mode=int(item["mode"]))
-    return Entry(path, mode=int(item["mode"]), size=int(item["size"]), sha256=str(item["sha256"]))
+    mode, size = int(item["mode"]), int(item["size"])
+    if "etag" in item:
+        return Entry(path, mode, size, etag=str(item["etag"]))
+    return Entry(path, mode, size, sha256=str(item["sha256"]))
 
 
-def _check_inside(entry: Entry, entries: dict[str, Entry]) -> None:
+def _check_inside(entry: Entry, entries: dict[str, Entry], where: str) -> None:
     path = entry.path
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or str(pure) != path or path in ("", ".") or "\0" in path:
-        raise UnpackError(f"{path!r} is no path inside the workdir")
+        raise UnpackError(f"{path!r} is no path inside {where}")
     for parent in pure.parents:
         above = entries.get(str(parent))
         if above is not None and not above.is_directory:
@@ -95,7 +108,7 @@ def _check_inside(entry: Entry, entries: dict[str, Entry]) -> None:
     if entry.link is not None:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(path), entry.link))
         if entry.link.startswith("/") or target == ".." or target.startswith("../"):
-            raise UnpackError(f"the link {path!r} points outside of the workdir, to {entry.link!r}")
+            raise UnpackError(f"the link {path!r} points outside of {where}, to {entry.link!r}")
 
 
 class _Digesting:
@@ -119,7 +132,7 @@ def unpack(tar: Path, manifest: Manifest, target: Path) -> None:
     fresh = target.with_name(f".{target.name}.new")
     old = target.with_name(f".{target.name}.old")
     for leftover in (fresh, old):
-        _remove(leftover)
+        remove(leftover)
     try:
         fresh.mkdir(parents=True)
         with tar.open("rb") as file:
@@ -131,15 +144,15 @@ def unpack(tar: Path, manifest: Manifest, target: Path) -> None:
             raise UnpackError(f"{tar.name} arrived damaged: its SHA-256 is not the manifest's")
         if missing:
             raise UnpackError(f"{tar.name} lacks {len(missing)} of the manifest's paths, {min(missing)!r} first")
-        _check_links(manifest, fresh)
-        _set_directory_modes(manifest, fresh)
+        check_links(manifest, fresh)
+        set_directory_modes(manifest, fresh)
         if target.exists():
             target.rename(old)
         fresh.rename(target)
     except BaseException:
-        _remove(fresh)
+        remove(fresh)
         raise
-    _remove(old)
+    remove(old)
 
 
 def _write_members(source: _Digesting, manifest: Manifest, root: Path) -> set[str]:
@@ -186,23 +199,25 @@ def _write_file(content: IO[bytes], entry: Entry, path: Path) -> None:
         raise UnpackError(f"{entry.path!r} arrived damaged: its SHA-256 is not the manifest's")
 
 
-def _check_links(manifest: Manifest, root: Path) -> None:
-    """As the file system resolves them: a chain of links may lead where none of them does by its text."""
+def check_links(manifest: Manifest, root: Path) -> None:
+    """Raise UnpackError for a link that leads outside, as the file system resolves it: a chain of links may lead where
+    none of them does by its text."""
     real = root.resolve()
     for entry in manifest.entries.values():
         # realpath: Path.resolve raises for a loop of links, which is odd and harmless.
         if entry.link is not None and not Path(os.path.realpath(root / entry.path)).is_relative_to(real):
-            raise UnpackError(f"the link {entry.path!r} leads outside of the workdir")
+            raise UnpackError(f"the link {entry.path!r} leads outside of {manifest.where}")
 
 
-def _set_directory_modes(manifest: Manifest, root: Path) -> None:
-    """Last, and the deepest first: a directory without the write bit takes no more files."""
+def set_directory_modes(manifest: Manifest, root: Path) -> None:
+    """To be done last, and the deepest first: a directory without the write bit takes no more files."""
     folders = [entry for entry in manifest.entries.values() if entry.is_directory]
     for entry in sorted(folders, key=lambda e: e.path.count("/"), reverse=True):
         (root / entry.path).chmod(entry.mode & _MODE_BITS)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a tree, also one whose folders take no changes; nothing where there is none."""
     if path.is_dir() and not path.is_symlink():
         for folder, names, _ in os.walk(path):
             for name in names:
