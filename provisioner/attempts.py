@@ -265,13 +265,14 @@ def _stop(
 ) -> Step:
     """Asked until it is heard. Who stops means to go on: the last checkpoint is waited for longer than for a cancel."""
     asked_at = now if attempt.stop_asked_at is None else attempt.stop_asked_at
+    heard_at = attempt.stop_heard_at
     patience_s = limits.stop_s
     if leaving is EndReason.STOPPED:
-        saving = report is not None and report.phase == "saving"
-        patience_s = limits.delivery_s if saving else limits.stop_s if attempt.stop_heard else limits.stop_unheard_s
-    if now - asked_at > patience_s:
+        saving = heard_at is not None and report is not None and report.phase == "saving"
+        patience_s = limits.delivery_s if saving else limits.stop_s if heard_at is not None else limits.stop_unheard_s
+    if now - (asked_at if heard_at is None else heard_at) > patience_s:
         return end(attempt, leaving, "stopped without its agent's leave", now)
-    ask = () if attempt.stop_heard else (RequestStop(attempt.generation, machine),)
+    ask = () if heard_at is not None else (RequestStop(attempt.generation, machine),)
     return Step(replace(attempt, stop_asked_at=asked_at), ask)
 
 

@@ -340,7 +340,7 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) 
             reason = EndReason.IMAGE_UNFIT if image_unfit else EndReason.MACHINE_UNFIT
             return at.end(old, reason, detail, now).attempt, ()
         case StopHeard():
-            return replace(old, stop_heard=True), ()
+            return replace(old, stop_heard_at=now), ()
         case Repriced(price=price):
             paid = price if price is not None else old.prices[-1].usd_per_hour
             return replace(old, prices=(*old.prices, PricePoint(now, paid))), ()

@@ -204,7 +204,7 @@ class Attempt:
     restarted_at: float | None = None  # its agent stood still and was started again
     saving_since: float | None = None  # its run has ended, and it brings what it has to the bucket
     stop_asked_at: float | None = None  # we began to ask the agent to save and stop
-    stop_heard: bool = False  # the request lies on the machine
+    stop_heard_at: float | None = None  # the request lies on the machine
     ending_at: float | None = None  # terminate was first asked
     ended_at: float | None = None  # first seen shutting down or gone: billing ends
     end_reason: EndReason | None = None

@@ -102,10 +102,10 @@ def test_the_stop_request_is_repeated_until_the_machine_has_it(bench: Bench, wor
     bench.store.want(bench.record.job_id, "stop")
     asked_at = world.clock.now()
     bench.run(until=lambda: world.clock.now() > asked_at + 60)
-    assert not bench.store.get(bench.record.job_id).record.attempts[0].stop_heard
+    assert bench.store.get(bench.record.job_id).record.attempts[0].stop_heard_at is None
     world.cut = False
     record = bench.run(until=lambda: bench.store.get(bench.record.job_id).resting)
-    assert record.attempts[0].stop_heard
+    assert record.attempts[0].stop_heard_at is not None
     assert record.attempts[0].end_detail is None
     assert record.attempts[0].durable_step == record.attempts[0].last_step
 
