@@ -178,6 +178,7 @@ class Effects:
             expect_accelerator=f"{kind.accelerator}:{kind.accelerator_count}",
             expect_gpus=kind.accelerator_count,
             max_run_s=spec.max_run_s,
+            sent_at=self._reach.clock.now(),
             venv=image.venv,
             scratch=image.scratch if kind.local_nvme_gb else None,
             mounts=record.mounts,

@@ -242,6 +242,7 @@ class AgentConfig:
     expect_gpus: int = 0
     grace_seconds: float = 30.0  # from a stop request to the kill, when no notice gives a deadline
     max_run_s: float | None = None  # from the agent's start; past it: stop, upload, power off
+    sent_at: float = 0.0  # when this was sent, by the launching computer's clock; 0: not said
     venv: str | None = None  # the image's virtual environment; activated for setup and run where it is there
     scratch: str | None = None  # where the machine's fastest disk is mounted; None: the type has none
     mounts: tuple[Mount, ...] = ()

@@ -80,7 +80,6 @@ def judge(stop: Stop | None, code: int | None, done: bool = False, disk_full: bo
         (STOP, 0, True, ("done", None)),  # it came to its end within the grace
         (STOP, None, False, ("stopped", None)),  # before it ever ran
         (Stop(Reason.MAX_RUN, 0, 1, "max_run"), 1, False, ("failed", "max_run")),
-        (Stop(Reason.UNFIT, 0, 1, "no GPU"), 1, False, ("failed", "machine")),
         (Stop(Reason.FENCED, 0, 1), 0, True, ("stopped", None)),
     ],
 )

@@ -15,7 +15,6 @@ import pytest
 from cloudtrain.trainer import contract
 from cloudtrain.trainer.agent import arrive as arriving
 from cloudtrain.trainer.agent.arrive import ArriveError, arrive, lock_holder
-from cloudtrain.trainer.agent.checks import Checks
 from cloudtrain.trainer.agent.host import HostError, LocalHost, SystemdHost, make_host
 from cloudtrain.trainer.agent.places import Places
 from cloudtrain.trainer.agent.report import Reporter, last_line, says_disk_full
@@ -100,34 +99,6 @@ def test_gpus_from_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (sample.gpu_percent, sample.gpu_memory_percent, sample.gpu_count) == (42.0, 25.0, 1)
     tool.write_text("#!/bin/sh\nexit 9\n")
     assert Sampler().sample().gpu_count == 0
-
-
-# ---- checks
-
-
-def check(tmp_path: Path, real: bool, gpus: int, probe: str = "exit 0", **more: Any) -> Checks:
-    config = AgentConfig("j", 1, "b", "r", "p", "", expect_accelerator="T4:2", expect_gpus=2, **more)
-    python = tmp_path / "python3"
-    python.write_text(f"#!/bin/sh\n{probe}\n")
-    python.chmod(0o755)
-    checks = Checks(config, tmp_path, {"PATH": f"{tmp_path}:/usr/bin:/bin"}, real=real, gpus=lambda: gpus)
-    checks.run()
-    return checks
-
-
-def test_a_local_host_stands_in_and_says_so(tmp_path: Path) -> None:
-    checks = check(tmp_path, real=False, gpus=0, probe="exit 1")
-    assert checks.lines[1:] == ("gpu: skipped, a local host stands in for T4:2",)
-    assert checks.failure is None
-
-
-def test_a_machine_that_lacks_a_gpu_or_computes_wrong_is_unfit(tmp_path: Path) -> None:
-    assert check(tmp_path, True, 1).failure == "machine check: 1 GPUs, not the 2 of T4:2"
-    wrong = check(tmp_path, True, 2, "echo 'GPU 1 computes a wrong product' >&2; exit 1")
-    assert wrong.failure == "machine check: GPU 1 computes a wrong product"
-    good = check(tmp_path, True, 2, 'echo noise; echo "torch: fine $3 $EXTRA"', activate="export EXTRA=x")
-    assert good.failure is None
-    assert good.lines[1:] == ("gpu: 2 present", "torch: fine 2 x")
 
 
 # ---- report

@@ -80,10 +80,23 @@ def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
 
 
 def test_three_lines_of_shell_and_what_they_print(begin: Begin, places: Places) -> None:
-    job = begin('echo one\ncd /\necho "two $CLOUDTRAIN_JOB_ID" >&2; exit 3', activate="echo active")
+    job = begin('echo one\ncd /\necho "two $CLOUDTRAIN_JOB_ID" >&2; exit 3')
     until(lambda: not job.alive())
     assert job.exit_code() == 3
-    assert places.job_log.read_text() == "active\none\ntwo job-7\n"
+    assert places.job_log.read_text() == "one\ntwo job-7\n"
+
+
+def test_the_images_environment_is_active_where_the_machine_has_it(begin: Begin, places: Places) -> None:
+    root = places.root / "it's root"
+    venv = root / "opt" / "pytorch"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "activate").write_text("export ACTIVE=yes; only_here() { echo found; }\n")
+    for folder, expected in ((root, "yes\nfound\n"), (places.root, "no\n")):
+        places.job_log.unlink(missing_ok=True)
+        command = 'echo "${ACTIVE:-no}"; if command -v only_here >/dev/null; then only_here; fi'
+        job = begin(command, venv="/opt/pytorch", envs={"CLOUDTRAIN_ROOT": str(folder)})
+        until(lambda job=job: not job.alive())
+        assert places.job_log.read_text() == expected
 
 
 def test_a_save_with_living_workers_survives_sigterm(begin: Begin, places: Places) -> None:

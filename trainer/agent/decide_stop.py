@@ -23,7 +23,6 @@ class Reason(Enum):
     STOP = "stop"  # the controller asked
     GOING_DOWN = "going-down"  # the machine shuts down under us
     MAX_RUN = "max-run"
-    UNFIT = "unfit"  # the machine check failed
     FENCED = "fenced"  # a newer generation exists
 
     @property
@@ -60,7 +59,7 @@ def job_deadline(now: float, taken_at: float) -> float:
 def merge(current: Stop | None, new: Stop) -> Stop:
     """The request that holds when another one comes: the first reason stays, the earlier deadline wins.
 
-    An unfit or fenced machine, or one that EC2 takes, says more about what comes next than a plain stop does.
+    A fenced machine, or one that EC2 takes, says more about what comes next than a plain stop does.
     """
     if current is None:
         return new
@@ -98,8 +97,6 @@ def verdict(*, stop: Stop | None, exit_code: int | None, done: bool, last_line: 
         return Verdict("done")
     if stop is not None and stop.reason is Reason.MAX_RUN:
         return Verdict("failed", stop.detail, "max_run")
-    if stop is not None and stop.reason is Reason.UNFIT:
-        return Verdict("failed", stop.detail, "machine")
     if stop is not None:
         return Verdict("stopped")
     if exit_code == 0:

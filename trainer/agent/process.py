@@ -40,7 +40,7 @@ class Job:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                **_as_user(user),
+                **as_user(user),
             )
 
     @property
@@ -113,7 +113,8 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _as_user(user: str | None) -> dict[str, Any]:
+def as_user(user: str | None) -> dict[str, Any]:
+    """What subprocess needs to run a command as the user; nothing where we are not root, or are that user."""
     if user is None or os.geteuid() != 0 or pwd.getpwnam(user).pw_uid == 0:
         return {}
     entry = pwd.getpwnam(user)
