@@ -1,54 +1,63 @@
 """What is said about jobs, as values for JSON, CSV and tables. Pure: the record, the live view and the time come in.
 
-Times are ISO 8601 in UTC; ``first_step_at``, which is there to be measured with, is Unix seconds. Money is USD as a
-number, durations are seconds. A value that is not known is None.
+The forms are those of ``outputs.py``, which says what each field means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner import errors
-from cloudtrain.provisioner.ledger import Line, bill
+from cloudtrain.provisioner.ledger import MINIMUM_S, Line, bill
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobStatus, Phase
+from cloudtrain.provisioner.outputs import (
+    SCHEMA_VERSION,
+    Configuration,
+    Configured,
+    Costs,
+    Ended,
+    EndedJob,
+    Job,
+    JobCost,
+    Listed,
+    Listing,
+    Offered,
+    Planned,
+    Shown,
+    Started,
+    Try,
+    TryCost,
+)
 from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.settings import KEYS, Setting
 from cloudtrain.provisioner.snapshot import Snapshot
 
-SCHEMA_VERSION = 1
-LIST_FIELDS = (
-    "job",
-    "name",
-    "status",
-    "step",
-    "total_steps",
-    "attempt",
-    "pool",
-    "capacity_type",
-    "usd",
-    "usd_per_hour",
-    "started",
-)
+LIST_FIELDS = tuple(Listed.__annotations__)
+COST_FIELDS = ("job", "name", "status", *TryCost.__annotations__)
 Live = Mapping[str, Any]  # the job's live view: what the controller last saw, {} before that
 
 
-def iso(at: float | None) -> str | None:
+def iso(at: float) -> str:
     """The time as people and JSON write it, to the second."""
-    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def final(record: JobRecord, now: float) -> dict[str, Any]:
+def _iso(at: float | None) -> str | None:
+    return None if at is None else iso(at)
+
+
+def final(record: JobRecord, now: float) -> Job:
     """The whole job: each attempt, what was trained, what it cost and saved. Also valid while it runs."""
     total = bill(record, now)
     return {
         "schema_version": SCHEMA_VERSION,
         "job": record.job_id,
         "name": record.spec.name,
-        "status": str(record.status),
+        "status": record.status,
         "detail": record.detail,
         "cloud": record.cloud,
         "simulated_prices": record.cloud == "local",
@@ -64,20 +73,28 @@ def final(record: JobRecord, now: float) -> dict[str, Any]:
         "usd_on_demand": _number(total.usd_on_demand),
         "savings_pct": _number(total.savings_pct),
         "started": iso(record.created_at),
-        "ended": iso(record.finished_at),
+        "ended": _iso(record.finished_at),
         "results": record.results,
     }
 
 
-def shown(record: JobRecord, live: Live, now: float) -> dict[str, Any]:
+def shown(record: JobRecord, live: Live, now: float) -> Shown:
     """``final`` plus what is known of the moment: for ``show``."""
-    moment = ("phase", "step", "loss", "cpu_percent", "gpu_percent", "memory_percent", "durable_step", "usd_per_hour")
-    place = ("left_s", "attempt", "pool", "capacity_type", "machine_id", "checks", "trouble")
-    seen = {key: None if record.status.final else live.get(key) for key in (*moment, *place)}
+    seen: Live = {} if record.status.resting else live
     row = listed(record, live, now)
     return {
         **final(record, now),
-        **seen,
+        "phase": seen.get("phase"),
+        "loss": seen.get("loss"),
+        "cpu_percent": seen.get("cpu_percent"),
+        "gpu_percent": seen.get("gpu_percent"),
+        "memory_percent": seen.get("memory_percent"),
+        "durable_step": seen.get("durable_step"),
+        "usd_per_hour": seen.get("usd_per_hour"),
+        "left_s": seen.get("left_s"),
+        "machine_id": seen.get("machine_id"),
+        "checks": seen.get("checks"),
+        "trouble": seen.get("trouble"),
         "step": row["step"],
         "attempt": row["attempt"],
         "pool": row["pool"],
@@ -86,26 +103,26 @@ def shown(record: JobRecord, live: Live, now: float) -> dict[str, Any]:
     }
 
 
-def listed(record: JobRecord, live: Live, now: float) -> dict[str, Any]:
+def listed(record: JobRecord, live: Live, now: float) -> Listed:
     """One job of ``ls``, its keys in the order of LIST_FIELDS."""
     total = bill(record, now)
     current = record.attempts[-1] if record.attempts else None
     return {
         "job": record.job_id,
         "name": record.spec.name,
-        "status": str(record.status),
+        "status": record.status,
         "step": max(total.steps, live.get("step") or 0) if record.attempts else None,
         "total_steps": record.total_steps,
         "attempt": current.generation if current else None,
         "pool": str(current.pool) if current else None,
         "capacity_type": str(current.pool.capacity_type) if current else None,
         "usd": float(total.usd),
-        "usd_per_hour": _usd_per_hour(current),
+        "usd_per_hour": usd_per_hour(record),
         "started": iso(record.created_at),
     }
 
 
-def planned(name: str, cloud: str, plan: Plan, shot: Snapshot) -> dict[str, Any]:
+def planned(name: str, cloud: str, plan: Plan, shot: Snapshot) -> Planned:
     """A plan: for ``launch --dry-run``."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -119,16 +136,123 @@ def planned(name: str, cloud: str, plan: Plan, shot: Snapshot) -> dict[str, Any]
     }
 
 
-def configured(found: Mapping[str, Setting], defaults: Mapping[str, str]) -> dict[str, Any]:
+def listing(jobs: Sequence[Listed]) -> Listing:
+    """All of ``ls``."""
+    return {"schema_version": SCHEMA_VERSION, "jobs": list(jobs)}
+
+
+def started(job_id: str) -> Started:
+    """A job that is under way: for ``--detach``."""
+    return {"schema_version": SCHEMA_VERSION, "job": job_id, "status": JobStatus.PENDING}
+
+
+def configured(found: Mapping[str, Setting], defaults: Mapping[str, str]) -> Configuration:
     """Each setting, its value and where that comes from: for ``config show``."""
-    rows = {
-        key: {
-            "value": found[key].value if key in found else defaults.get(key),
-            "origin": found[key].origin if key in found else "default",
-        }
-        for key in KEYS
-    }
+    rows: dict[str, Configured] = {}
+    for key in KEYS:
+        if key in found:
+            rows[key] = {"value": found[key].value, "origin": found[key].origin}
+        else:
+            rows[key] = {"value": defaults.get(key), "origin": "default"}
     return {"schema_version": SCHEMA_VERSION, "settings": rows}
+
+
+def ended(record: JobRecord, now: float, *, done: bool) -> EndedJob:
+    """One job of ``stop`` or ``down``."""
+    return {
+        "job": record.job_id,
+        "status": record.status,
+        "done": done,
+        "machines": sum(a.instance_id is not None for a in record.attempts),
+        "usd": float(bill(record, now).usd),
+    }
+
+
+def all_ended(jobs: Sequence[EndedJob]) -> Ended:
+    """All of ``stop`` or ``down``."""
+    return {"schema_version": SCHEMA_VERSION, "jobs": list(jobs)}
+
+
+def costs(records: Sequence[JobRecord], now: float) -> Costs:
+    """What each job cost and why, and what it comes to: for ``cost``."""
+    rows = [_job_cost(record, now) for record in records]
+    usd = sum((bill(record, now).usd for record in records), Decimal(0))
+    compared = [bill(record, now) for record in records if record.outcome is EndReason.SUCCEEDED]
+    pairs = [(total.usd, total.usd_on_demand) for total in compared if total.usd_on_demand is not None]
+    on_demand = sum((price for _, price in pairs), Decimal(0))
+    saved = (1 - sum((paid for paid, _ in pairs), Decimal(0)) / on_demand) * 100 if on_demand else None
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "jobs": rows,
+        "total": {
+            "jobs": len(rows),
+            "seconds": round(sum(row["seconds"] for row in rows), 3),
+            "free_seconds": round(sum(row["free_seconds"] for row in rows), 3),
+            "usd": float(usd),
+            "usd_on_demand": float(on_demand) if pairs else None,
+            "savings_pct": None if saved is None else round(float(saved), 1),
+        },
+    }
+
+
+def cost_rows(found: Costs) -> list[dict[str, Any]]:
+    """A row for each attempt, its keys in the order of COST_FIELDS: for CSV."""
+    return [
+        {"job": job["job"], "name": job["name"], "status": job["status"], **attempt}
+        for job in found["jobs"]
+        for attempt in job["attempts"]
+    ]
+
+
+def _job_cost(record: JobRecord, now: float) -> JobCost:
+    total = bill(record, now)
+    tried = list(zip(record.attempts, total.lines, strict=True))
+    return {
+        "job": record.job_id,
+        "name": record.spec.name,
+        "status": record.status,
+        "started": iso(record.created_at),
+        "simulated_prices": record.cloud == "local",
+        "attempts": [_try_cost(attempt, line) for attempt, line in tried],
+        "seconds": round(total.seconds, 3),
+        "free_seconds": round(sum(line.seconds for line in total.lines if line.free), 3),
+        "usd": float(total.usd),
+        "usd_on_demand": _number(total.usd_on_demand),
+        "savings_pct": _number(total.savings_pct),
+    }
+
+
+def _try_cost(attempt: Attempt, line: Line) -> TryCost:
+    charged = 0.0 if line.free or attempt.running_at is None else max(line.seconds, float(MINIMUM_S))
+    if attempt.running_at is None:
+        why = "no machine"
+    elif line.free:
+        why = "taken in its first hour: free"
+    elif line.seconds < MINIMUM_S:
+        why = "a minute at least"
+    elif len({point.usd_per_hour for point in attempt.prices}) > 1:
+        why = "the price moved"
+    else:
+        why = "time x price"
+    return {
+        "attempt": attempt.generation,
+        "pool": str(attempt.pool),
+        "capacity_type": str(attempt.pool.capacity_type),
+        "started": _iso(attempt.running_at),
+        "seconds": round(line.seconds, 3),
+        "charged_seconds": round(charged, 3),
+        "usd_per_hour": float(line.usd_per_hour),
+        "usd": float(line.usd),
+        "why": why,
+    }
+
+
+def usd_per_hour(record: JobRecord) -> float | None:
+    """What the newest attempt's machine costs now; None when nothing of it runs."""
+    current = record.attempts[-1] if record.attempts else None
+    if current is None or current.running_at is None or current.phase is Phase.ENDED or not current.prices:
+        return None
+    return float(current.prices[-1].usd_per_hour)
 
 
 def exit_code(record: JobRecord) -> int:
@@ -148,12 +272,12 @@ def exit_code(record: JobRecord) -> int:
     return codes.get(record.outcome, errors.EXIT_JOB_FAILED) if record.outcome else errors.EXIT_JOB_FAILED
 
 
-def _attempt(attempt: Attempt, line: Line) -> dict[str, Any]:
+def _attempt(attempt: Attempt, line: Line) -> Try:
     return {
         "pool": str(attempt.pool),
         "capacity_type": str(attempt.pool.capacity_type),
-        "started": iso(attempt.running_at),
-        "ended": iso(attempt.ended_at),
+        "started": _iso(attempt.running_at),
+        "ended": _iso(attempt.ended_at),
         "end_reason": str(attempt.end_reason) if attempt.end_reason else None,
         "end_detail": attempt.end_detail,
         "seconds": round(line.seconds, 3),
@@ -167,7 +291,7 @@ def _attempt(attempt: Attempt, line: Line) -> dict[str, Any]:
     }
 
 
-def _offering(offering: Offering) -> dict[str, Any]:
+def _offering(offering: Offering) -> Offered:
     return {
         "pool": str(offering.pool),
         "instance_type": offering.instance.name,
@@ -177,13 +301,6 @@ def _offering(offering: Offering) -> dict[str, Any]:
         "usd_per_hour": float(offering.price_per_hour.amount),
         "as_of": offering.as_of.isoformat(),
     }
-
-
-def _usd_per_hour(current: Attempt | None) -> float | None:
-    """What the newest attempt's machine costs now; None when nothing of it runs."""
-    if current is None or current.running_at is None or current.phase is Phase.ENDED or not current.prices:
-        return None
-    return float(current.prices[-1].usd_per_hour)
 
 
 def _number(value: Decimal | None) -> float | None:

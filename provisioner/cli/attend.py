@@ -11,43 +11,57 @@ from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.follow import follow, screen
 from cloudtrain.provisioner.cli.jobs import open_store
-from cloudtrain.provisioner.cli.words import printable, say
+from cloudtrain.provisioner.cli.words import SIMULATED, printable, say
 from cloudtrain.provisioner.errors import EXIT_INTERRUPTED, EXIT_OK
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord, JobStatus
 
 
-def goes_on(job_id: str) -> str:
-    """What to tell somebody who leaves a live job."""
-    return f"job {job_id} goes on by itself; `cloudtrain logs -f {job_id}` follows, `cloudtrain down {job_id}` ends it"
+def goes_on(job_id: str, record: JobRecord | None = None) -> str:
+    """What to tell somebody who leaves a live job: what it costs where it has a machine, and what ends it."""
+    rate = None if record is None else report.usd_per_hour(record)
+    price = "" if rate is None or record is None else f" at {rate:.4f} $/hour{_simulated(record)}"
+    what = f"`cloudtrain logs -f {job_id}` follows, `cloudtrain down {job_id}` ends it"
+    return f"job {job_id} goes on by itself{price}; {what}"
 
 
 def detached(job_id: str, *, json: bool) -> int:
     """Say that the job is under way, and leave."""
-    if json:
-        started = {"schema_version": report.SCHEMA_VERSION, "job": job_id, "status": str(JobStatus.PENDING)}
-        click.echo(tables.one_object(started))
-    else:
-        click.echo(job_id)
+    click.echo(tables.one_object(report.started(job_id)) if json else job_id)
     say(goes_on(job_id))
     return EXIT_OK
 
 
 def attend(job_id: str, home: Home, *, json: bool, after: int = 0) -> int:
-    """Follow the job, from event number ``after`` on, to its end; returns the exit code that says how it ended."""
-    say(f"job {job_id} is under way; Ctrl-C leaves it running")
+    """Follow the job, from event number ``after`` on, until nothing more happens to it by itself; returns the exit code
+    that says how it stands then.
+
+    Ctrl-C asks whether to detach or to stop; a second one, or the first where nobody can be asked, detaches.
+    """
+    say(f"job {job_id} is under way; Ctrl-C asks whether to leave it running")
+    store = open_store(home)
     try:
         record = _follow(job_id, home, after=after)
     except KeyboardInterrupt:
-        if not _end_wanted(job_id):
-            say(f"\n{goes_on(job_id)}")
+        record = store.get(job_id).record
+        if not (record.status.resting or _stop_wanted(record)):
+            say(goes_on(job_id, record))
             return EXIT_INTERRUPTED
-        store = open_store(home)
         known = store.events(job_id)
-        store.want(job_id, "cancel")
-        record = _follow(job_id, home, after=known[-1].number if known else 0)
+        if not record.status.resting:
+            store.want(job_id, "stop")
+            say("it saves a checkpoint and gives the machine back; Ctrl-C leaves it to that")
+        try:
+            record = _follow(job_id, home, after=known[-1].number if known else 0)
+        except KeyboardInterrupt:
+            say(f"job {job_id} goes on stopping by itself; `cloudtrain show {job_id}` tells how far it is")
+            return EXIT_INTERRUPTED
     _show_end(record, json=json)
     return report.exit_code(record)
+
+
+def _simulated(record: JobRecord) -> str:
+    return f" ({SIMULATED})" if record.cloud == "local" else ""
 
 
 def _follow(job_id: str, home: Home, *, after: int = 0) -> JobRecord:
@@ -55,14 +69,21 @@ def _follow(job_id: str, home: Home, *, after: int = 0) -> JobRecord:
         return follow(job_id, home=home, store=open_store(home), clock=SystemClock(), show=show, after=after)
 
 
-def _end_wanted(job_id: str) -> bool:
+def _stop_wanted(record: JobRecord) -> bool:
     """Ask what Ctrl-C meant, where there is somebody to ask; leaving is the answer that loses nothing."""
+    say()  # the terminal shows ^C where the line was
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
+    rate = report.usd_per_hour(record)
+    price = "" if rate is None else f" and costs {rate:.4f} $/hour{_simulated(record)}"
+    say(f"detach: job {record.job_id} goes on by itself{price}")
+    say("stop: it saves a checkpoint and gives the machine back; `cloudtrain resume` goes on from there")
     try:
-        return click.confirm(f"\nEnd job {job_id}? No leaves it running", default=False, err=True)
+        answer: str = click.prompt("Detach or stop?", type=click.Choice(["detach", "stop"]), default="detach", err=True)
     except (KeyboardInterrupt, click.Abort):
+        say()
         return False
+    return answer == "stop"
 
 
 def _show_end(record: JobRecord, *, json: bool) -> None:

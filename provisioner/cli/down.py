@@ -6,10 +6,12 @@ import sys
 
 import click
 
+from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.clock import SystemClock
-from cloudtrain.provisioner.cli import jobs
+from cloudtrain.provisioner.cli import jobs, tables
+from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.follow import EventsOnly, Screen, follow
-from cloudtrain.provisioner.cli.words import counted, dollars, printable, say
+from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, printable, say
 from cloudtrain.provisioner.errors import EXIT_NOT_FINISHED, EXIT_OK, CloudtrainError, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.ledger import bill
@@ -20,66 +22,89 @@ WAIT_S = 600.0  # a machine may save, upload and shut down; more is said aside
 
 
 @click.command("down", short_help="End a job for good and leave nothing running.")
-@click.argument("job", metavar="[JOB]", required=False)
+@click.argument("wanted", metavar="[JOB]...", nargs=-1, shell_complete=live_job)
 @click.option("--all", "every", is_flag=True, help="End every live job.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask first.")
-def command(job: str | None, every: bool, yes: bool) -> int:
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How results are printed.")
+def command(wanted: tuple[str, ...], every: bool, yes: bool, output: str) -> int:
     """End a job for good and leave nothing running.
 
     The job is asked to save and stop, what it left is brought home, its machines are terminated, and the command waits
-    until they are gone. JOB is an id, the beginning of one, or the name of a live job.
+    until they are gone. JOB is an id, the beginning of one, or the name of a live job; several may be given.
+
+    Ends with 0 once nothing is left, 101 when that takes longer than this command waits.
 
     \b
     Examples:
       cloudtrain down digits
       cloudtrain down --all --yes
     """
-    if (job is None) != every:
-        raise UsageError("down takes either a JOB or --all; `cloudtrain ls` shows the jobs")
+    if bool(wanted) == every:
+        raise UsageError("down takes either JOBs or --all; `cloudtrain ls` shows the jobs")
     home = Home.from_env()
     store = jobs.open_store(home)
-    live = _meant(store, home, job)
-    if not live:
-        return EXIT_OK
-    _confirm(live, yes)
+    live = _meant(store, home, wanted)
+    if live:
+        _confirm(live, yes)
     for record in live:
         store.want(record.job_id, "cancel")
     jobs.see_driven(home, live)
     clock = SystemClock()
-    ended = [_see_ended(record, home=home, store=store, clock=clock) for record in live]
-    if not all(ended):
+    ended = []
+    try:
+        for record in live:
+            now, done = _see_ended(record, home=home, store=store, clock=clock)
+            ended.append(report.ended(now, clock.now(), done=done))
+            if output == "table" and done:
+                click.echo(_line(now, clock.now()))
+    except KeyboardInterrupt:
+        say("\nwhat was asked to end goes on ending by itself; `cloudtrain ls` shows how far it is")
+        raise
+    if output == "json":
+        click.echo(tables.one_object(report.all_ended(ended)))
+    if not all(job["done"] for job in ended):
         return EXIT_NOT_FINISHED
-    say("next: `cloudtrain ls`")
+    if live:
+        say("next: `cloudtrain ls`")
     return EXIT_OK
 
 
-def _meant(store: Store, home: Home, job: str | None) -> list[JobRecord]:
-    """The live jobs to end; says so when there is nothing to do."""
-    if job is None:
+def _meant(store: Store, home: Home, wanted: tuple[str, ...]) -> list[JobRecord]:
+    """The live jobs to end; says so when there is nothing to do. Nothing is ended where one of them can't be."""
+    if not wanted:
         live = [stored.record for stored in store.list(live_only=True) if stored.record.driver == home.id]
         if not live:
             say("no live jobs; nothing to do")
         return live
-    record = jobs.find(store, job).record
-    if record.status.final:
-        say(f"job {record.job_id} is over already ({record.status}); `cloudtrain show {record.job_id}`")
-        return []
-    if record.driver != home.id:
-        raise UsageError(f"job {record.job_id} is driven from another computer; end it there")
-    return [record]
+    found = {record.job_id: record for record in (jobs.find(store, one).record for one in wanted)}
+    for record in found.values():
+        if record.status.final:
+            say(f"job {record.job_id} is over already ({record.status}); `cloudtrain show {record.job_id}`")
+        else:
+            jobs.must_be_live_here(home, record)
+    return [record for record in found.values() if not record.status.final]
 
 
 def _confirm(live: list[JobRecord], yes: bool) -> None:
+    """Ask once, naming what is live and what it costs."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise UsageError("down asks before it ends a job, and there is no terminal to ask on; add --yes")
-    names = ", ".join(record.job_id for record in live)
-    click.confirm(f"End {names} for good?", default=False, err=True, abort=True)
+    total = 0.0
+    for record in live:
+        rate = report.usd_per_hour(record)
+        total += rate or 0.0
+        price = "nothing of it runs" if rate is None else f"{rate:.4f} $/hour"
+        if record.cloud == "local" and rate is not None:
+            price += f" ({SIMULATED})"
+        say(f"{record.job_id}  {record.status}  {price}")
+    what = live[0].job_id if len(live) == 1 else f"these {len(live)} jobs ({total:.4f} $/hour)"
+    click.confirm(f"End {what} for good?", default=False, err=True, abort=True)
 
 
-def _see_ended(record: JobRecord, *, home: Home, store: Store, clock: Clock) -> bool:
-    """Wait until the job is over and its machines are gone; says how it ended. False when that takes too long."""
+def _see_ended(record: JobRecord, *, home: Home, store: Store, clock: Clock) -> tuple[JobRecord, bool]:
+    """Wait until the job is over and its machines are gone: its record then, and whether it came to that in time."""
     deadline = clock.now() + WAIT_S
     seen = store.events(record.job_id)
     show: Screen = EventsOnly()
@@ -96,11 +121,14 @@ def _see_ended(record: JobRecord, *, home: Home, store: Store, clock: Clock) -> 
         )
     except CloudtrainError as error:
         say(f"job {job_id}: {error}")
-        return False
+        return record, False
     if not record.status.final:
         say(f"job {job_id} is still ending and goes on doing so by itself; `cloudtrain show {job_id}` tells how far")
-        return False
+        return record, False
+    return record, True
+
+
+def _line(record: JobRecord, now: float) -> str:
     machines = counted(sum(a.instance_id is not None for a in record.attempts), "machine")
     left = "nothing is left running" if record.swept else f"not all is gone: {printable(record.detail or '')}"
-    click.echo(f"{job_id} {record.status}: {machines} ended, {left}; {dollars(float(bill(record, clock.now()).usd))}")
-    return True
+    return f"{record.job_id} {record.status}: {machines} ended, {left}; {dollars(float(bill(record, now).usd))}"

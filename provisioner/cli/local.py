@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from cloudtrain.provisioner.cli import jobs
+from cloudtrain.provisioner.cli import jobs, tables
+from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.demo import demo
+from cloudtrain.provisioner.cli.local_fault import fault, fault_document, fault_line, running, seconds
 from cloudtrain.provisioner.cli.words import SIMULATED, counted, duration, printable, say
-from cloudtrain.provisioner.errors import NotFound, UsageError
+from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import LocalCloud
+from cloudtrain.provisioner.localcloud.plants import PLANTS
 from cloudtrain.provisioner.model import JobRecord
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def seconds(text: str) -> float:
-    """What an option's duration says: 90s, 15m, 2h, 1d. Raises click's usage error."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a duration: write it like 90s, 15m, 2h or 1d")
-    return float(match[1]) * _UNITS[match[2]]
+from cloudtrain.provisioner.outputs import SCHEMA_VERSION, LocalMachine, LocalStatus
 
 
 @click.group("local", short_help="The cloud on this computer: start, stop, interrupt.")
@@ -43,14 +36,8 @@ def local() -> None:
 
 
 local.add_command(demo)
+local.add_command(fault)
 command = local  # what the lazy command list imports
-
-
-def _running() -> LocalCloud:
-    found = client.find(Home.from_env().local_home)
-    if found is None:
-        raise NotFound("the local cloud is not running; start it with `cloudtrain local up`")
-    return found
 
 
 @local.command("up", short_help="Start it, and say where it is.")
@@ -58,14 +45,19 @@ def _running() -> LocalCloud:
     "--hosts", type=click.Choice(["embedded", "sshd"]), help="What stands for a machine.  [default: embedded]"
 )
 @click.option("--boot", type=seconds, metavar="TIME", help="How long a machine takes to boot.  [default: 0s]")
-def up(hosts: str | None, boot: float | None) -> None:
+@click.option(
+    "--account",
+    type=click.Choice(["ready", "empty"]),
+    help="As after `cloudtrain setup`, or with nothing set up.  [default: ready]",
+)
+def up(hosts: str | None, boot: float | None, account: str | None) -> None:
     """Start it, and say where it is. Where it runs already, nothing changes.
 
     \b
     Example:
       cloudtrain local up --hosts sshd --boot 5s
     """
-    cloud = client.ensure_up(Home.from_env().local_home, hosts=hosts, boot_s=boot)
+    cloud = client.ensure_up(Home.from_env().local_home, hosts=hosts, boot_s=boot, account=account)
     click.echo(_up_line(cloud))
     say("next: `cloudtrain launch templates/digits.yaml --cloud local`")
 
@@ -82,8 +74,9 @@ def down(yes: bool) -> None:
     """
     home = Home.from_env()
     store = jobs.open_store(home)
-    if client.find(home.local_home) is not None and not yes:
-        _confirm_loss([s.record for s in store.list(live_only=True) if s.record.cloud == "local"])
+    running = client.find(home.local_home)
+    if running is not None and not yes:
+        _confirm_loss([s.record for s in store.list(live_only=True) if s.record.cloud_id == running.id])
     ended = client.down(home.local_home)
     click.echo(
         "the local cloud is down; its machines and objects are gone" if ended else "the local cloud is not running"
@@ -103,44 +96,79 @@ def _confirm_loss(live: list[JobRecord]) -> None:
 
 
 @local.command("status", short_help="Its machines, and what was asked for.")
-def status() -> None:
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+def status(output: str) -> None:
     """Its machines, and what was asked for: interruptions that wait, errors that are injected.
 
     \b
     Example:
       cloudtrain local status
     """
-    cloud = _running()
+    cloud = running()
     told = client.status(cloud)
+    machines = [_machine(machine, time.time()) for machine in told["machines"]]
+    if output == "json":
+        click.echo(tables.one_object(_status(cloud, machines, told)))
+        return
     click.echo(_up_line(cloud))
-    for machine in told["machines"]:
-        click.echo(_machine_line(machine))
+    alive = [machine for machine in machines if machine["state"] != "terminated"]
+    if alive:
+        head = ("machine", "job", "type", "zone", "bought", "state")
+        rows = [[printable(str(m[key] or "-")) for key in _MACHINE_COLUMNS] for m in alive]
+        click.echo(f"\n{tables.table(rows, head)}\n")
+    for line in filter(None, map(_news, alive)):
+        click.echo(line)
     for waiting in told["interrupts"]:
         click.echo(_interrupt_line(waiting))
-    for fault in told["faults"]:
-        click.echo(_fault_line(fault))
-    say(f"{counted(len(told['machines']), 'machine')}; next: `cloudtrain ls`")
+    for injected in told["faults"]:
+        click.echo(fault_line(injected))
+    over = len(machines) - len(alive)
+    say(f"{counted(len(alive), 'machine')}, {over} more terminated; next: `cloudtrain ls`")
+
+
+_MACHINE_COLUMNS: Final = ("instance_id", "job", "instance_type", "zone_id", "capacity_type", "state")
 
 
 def _up_line(cloud: LocalCloud) -> str:
-    return f"the local cloud is up on port {cloud.port} (pid {cloud.pid}, {cloud.hosts} hosts; {SIMULATED})"
+    return f"the local cloud is up on port {cloud.port} (pid {cloud.pid}, {cloud.hosts} hosts)\n{SIMULATED}"
 
 
-def _machine_line(machine: dict[str, Any]) -> str:
-    words = [
-        machine["instance_id"],
-        printable(machine["job"] or "no job"),
-        machine["instance_type"],
-        machine["zone_id"],
-    ]
-    words += [machine["capacity_type"], machine["state"]]
-    if machine["step"] is not None:
-        words.append(f"step {machine['step']}")
-    if machine["state"] == "running" and machine["taken_at"] is not None:
-        words.append(f"taken in {duration(machine['taken_at'] - time.time())}")
-    elif machine["state_reason"]:
-        words.append(machine["state_reason"])
-    return "  ".join(words)
+def _machine(told: dict[str, Any], now: float) -> LocalMachine:
+    taken = told["taken_at"] is not None and told["state"] == "running"
+    return {
+        "instance_id": told["instance_id"],
+        "job": told["job"],
+        "instance_type": told["instance_type"],
+        "zone_id": told["zone_id"],
+        "capacity_type": told["capacity_type"],
+        "state": told["state"],
+        "state_reason": told["state_reason"],
+        "step": told["step"],
+        "taken_in_s": round(told["taken_at"] - now, 1) if taken else None,
+    }
+
+
+def _news(machine: LocalMachine) -> str | None:
+    """How far a machine's job is and when it is taken, where there is something to say."""
+    words = [] if machine["step"] is None else [f"at step {machine['step']}"]
+    if machine["taken_in_s"] is not None:
+        words.append(f"taken in {duration(machine['taken_in_s'])}")
+    return f"{machine['instance_id']}: {', '.join(words)}" if words else None
+
+
+def _status(cloud: LocalCloud, machines: list[LocalMachine], told: dict[str, Any]) -> LocalStatus:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "port": cloud.port,
+        "pid": cloud.pid,
+        "hosts": cloud.hosts,
+        "machines": machines,
+        "interrupts": [
+            {"job": waiting["job"], "at_step": waiting["at_step"], "refused": waiting["refused"]}
+            for waiting in told["interrupts"]
+        ],
+        "faults": [fault_document(injected) for injected in told["faults"]],
+    }
 
 
 def _interrupt_line(waiting: dict[str, Any]) -> str:
@@ -151,15 +179,8 @@ def _interrupt_line(waiting: dict[str, Any]) -> str:
     return f"waiting to interrupt {job}{at}"
 
 
-def _fault_line(fault: dict[str, Any]) -> str:
-    where = " ".join(f"{name}={value}" for name, value in fault["match"].items())
-    times = "every time" if fault["times"] is None else counted(fault["times"], "time")
-    words = f"fault {fault['id']}  {fault['action']}  {fault['code']}  {where}".rstrip()
-    return printable(f"{words}  {times}, met {counted(fault['met'], 'call')}")
-
-
 @local.command("interrupt", short_help="Take a job's machine away, as EC2 takes spot capacity back.")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=live_job)
 @click.option("--at-step", type=click.IntRange(min=0), metavar="N", help="Not before the job has reported step N.")
 @click.option("--notice", type=seconds, metavar="TIME", help="Warn so long before; 0s: no warning.  [default: 120s]")
 @click.option("--rebalance", is_flag=True, help="Recommend a rebalance; without --notice nothing is taken.")
@@ -173,7 +194,7 @@ def interrupt(job: str, at_step: int | None, notice: float | None, rebalance: bo
       cloudtrain local interrupt digits --at-step 100 --notice 10s
     """
     notice_s = notice if notice is not None else None if rebalance else 120.0
-    known = client.interrupt(_running(), job, at_step=at_step, notice_s=notice_s, rebalance=rebalance)
+    known = client.interrupt(running(), job, at_step=at_step, notice_s=notice_s, rebalance=rebalance)
     what = (
         "a rebalance is recommended"
         if notice_s is None
@@ -192,7 +213,7 @@ def interrupt(job: str, at_step: int | None, notice: float | None, rebalance: bo
 
 
 @local.command("cutoff", short_help="Cut a job's machine off the network.")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=live_job)
 @click.option("--restore", is_flag=True, help="Join it again.")
 def cutoff(job: str, restore: bool) -> None:
     """Cut a job's machine off the network: it runs on, and SSH to it hangs.
@@ -201,98 +222,43 @@ def cutoff(job: str, restore: bool) -> None:
     Example:
       cloudtrain local cutoff digits
     """
-    ids = client.cutoff(_running(), job, cut=not restore)
+    ids = client.cutoff(running(), job, cut=not restore)
     click.echo(f"{', '.join(ids)}: {'joined again' if restore else 'cut off'}")
     if not restore:
         say(f"next: `cloudtrain local cutoff {printable(job)} --restore`")
 
 
-@local.group("fault", short_help="Inject errors into calls of the API.")
-def fault() -> None:
-    """Inject errors into calls of the API.
+@local.command("plant", short_help="Plant a fault of the account: a quota of 0, no role, no subnet…")
+@click.argument("name", metavar="[NAME]", required=False)
+@click.option("--region", metavar="REGION", help="In this region alone.  [default: in all]")
+@click.option("--list", "listed", is_flag=True, help="Show the names, and what each does.")
+@click.option("--clear", "cleared", is_flag=True, help="Take all of them away.")
+def plant(name: str | None, region: str | None, listed: bool, cleared: bool) -> None:
+    """Plant a fault of the account, as a first run on AWS meets it: a quota of 0, no role, no subnet.
+
+    Calls of the API show it from now on, the same way in all of them, until `--clear`.
 
     \b
     Example:
-      cloudtrain local fault add RunInstances InsufficientInstanceCapacity
+      cloudtrain local plant quota-spot-zero --region us-east-1
     """
+    if [name is not None, listed, cleared].count(True) != 1:
+        raise UsageError("name one fault, or use --list or --clear: `cloudtrain local plant --list`")
+    if listed:
+        for known, (line, _) in PLANTS.items():
+            click.echo(f"{known:<22}{line}")
+        say("next: `cloudtrain local plant NAME`")
+        return
+    cloud = running()
+    if cleared:
+        click.echo(f"{counted(client.plant_clear(cloud), 'fault')} taken away; what they took is back")
+        return
+    assert name is not None
+    client.plant(cloud, name, region)
+    click.echo(_planted_line(name, region))
+    say("next: `cloudtrain doctor --cloud local`, and `cloudtrain local plant --clear`")
 
 
-@fault.command("add", short_help="Let calls of an action fail.")
-@click.argument("action", metavar="ACTION")
-@click.argument("code", metavar="CODE")
-@click.option(
-    "--match", "matches", multiple=True, metavar="FIELD=GLOB", help="Only calls whose field matches; repeatable."
-)
-@click.option("--times", type=click.IntRange(min=1), metavar="N", help="Only so often.  [default: every time]")
-@click.option(
-    "--status", "http_status", type=click.IntRange(400, 599), metavar="HTTP", help="By default the code's own."
-)
-@click.option("--message", metavar="TEXT", help="By default the code's own.")
-@click.option("--delay", type=seconds, default="0s", metavar="TIME", help="Answer so much later.")
-@click.option("--lost", is_flag=True, help="Carry the call out, and lose the answer.")
-def add(
-    action: str,
-    code: str,
-    matches: tuple[str, ...],
-    times: int | None,
-    http_status: int | None,
-    message: str | None,
-    delay: float,
-    lost: bool,
-) -> None:
-    """Let calls of an action fail: ACTION is the API's name (globs allowed), CODE the error's.
-
-    Fields: instance_type, zone_id, capacity_type, region, service, key (of an S3 object), or one of the request's own.
-
-    \b
-    Example:
-      cloudtrain local fault add RunInstances InsufficientInstanceCapacity \\
-        --match zone_id=use1-az4 --times 3
-    """
-    match = dict(_pair(text) for text in matches)
-    options = {
-        "match": match,
-        "times": times,
-        "status": http_status,
-        "message": message,
-        "delay_s": delay,
-        "lost": lost,
-    }
-    click.echo(_fault_line(client.fault_add(_running(), action, code, **options)))
-    say("next: `cloudtrain local fault list`")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, pattern = text.partition("=")
-    if not (name and equals):
-        raise UsageError(f"--match {text!r}: write it like zone_id=use1-az4")
-    return name, pattern
-
-
-@fault.command("list", short_help="The injected errors, and how many calls met them.")
-def list_() -> None:
-    """The injected errors, and how many calls met them.
-
-    \b
-    Example:
-      cloudtrain local fault list
-    """
-    faults = client.fault_list(_running())
-    for one in faults:
-        click.echo(_fault_line(one))
-    say(f"{counted(len(faults), 'fault')}; next: `cloudtrain local fault clear`")
-
-
-@fault.command("clear", short_help="Drop one injected error, or all.")
-@click.argument("fault_id", metavar="[ID]", type=int, required=False)
-def clear(fault_id: int | None) -> None:
-    """Drop one injected error, or all.
-
-    \b
-    Example:
-      cloudtrain local fault clear
-    """
-    dropped = client.fault_clear(_running(), fault_id)
-    if fault_id is not None and dropped == 0:
-        raise NotFound(f"there is no fault {fault_id}; `cloudtrain local fault list` shows them")
-    click.echo(f"{counted(dropped, 'fault')} dropped")
+def _planted_line(name: str, region: str | None) -> str:
+    where = f" in {region}" if region else ""
+    return f"planted {name}{where}: {PLANTS[name][0].removesuffix(' (needs --region)')}"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 import click
 
 from cloudtrain.provisioner import report
@@ -15,6 +12,7 @@ from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord, JobStatus
 
 TABLE_ROWS = 20
+NEWS_S = 3600.0  # a failure is told for so long; `show` tells it always
 
 
 @click.command("ls", short_help="List jobs: how far they are and what they cost so far.")
@@ -42,9 +40,9 @@ def command(output: str) -> None:
         for record in records
     ]
     if output == "json":
-        click.echo(tables.one_object({"schema_version": report.SCHEMA_VERSION, "jobs": rows}))
+        click.echo(tables.one_object(report.listing(rows)))
     elif output == "csv":
-        click.echo(_csv(rows), nl=False)
+        click.echo(tables.csv(rows, report.LIST_FIELDS), nl=False)
     elif not rows:
         say("no jobs yet; next: `cloudtrain launch templates/digits.yaml --cloud local`")
         return
@@ -53,24 +51,20 @@ def command(output: str) -> None:
         click.echo(tables.jobs(shown, wide=output == "wide"))
         if len(rows) > len(shown):
             say(f"{len(rows) - len(shown)} older ones are not shown; `cloudtrain ls -o wide` shows all")
-    _notes(records[:TABLE_ROWS], said={record.job_id for record in live})
+    _notes(records[:TABLE_ROWS], now, said={record.job_id for record in live})
 
 
-def _csv(rows: list[dict[str, object]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, report.LIST_FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _notes(records: list[JobRecord], *, said: set[str]) -> None:
-    """Why jobs failed (but for those that were just said to be lost), and the next likely command."""
+def _notes(records: list[JobRecord], now: float, *, said: set[str]) -> None:
+    """Why jobs failed of late (but for those that were just said to be lost), and the next likely command."""
     for record in records:
-        if record.status is JobStatus.FAILED and record.detail and record.job_id not in said:
+        late = record.finished_at is not None and now - record.finished_at < NEWS_S
+        if record.status is JobStatus.FAILED and record.detail and late and record.job_id not in said:
             say(f"{record.job_id}: {printable(record.detail)}")
-    live = next((record.job_id for record in records if not record.status.final), None)
+    stopped = next((record.job_id for record in records if record.status is JobStatus.STOPPED), None)
+    if stopped is not None:
+        say(f"stopped: nothing of it runs; `cloudtrain resume {stopped}` goes on, `cloudtrain down {stopped}` ends it")
+    live = next((record.job_id for record in records if not record.status.resting), None)
     if live is not None:
         say(f"next: `cloudtrain logs -f {live}` follows a job, `cloudtrain down {live}` ends it")
-    elif records:
+    elif records and stopped is None:
         say(f"next: `cloudtrain show {records[0].job_id}` tells how a job went")

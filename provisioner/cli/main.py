@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from cloudtrain import __version__
 from cloudtrain.provisioner.errors import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CloudtrainError
@@ -26,12 +27,12 @@ COMMANDS = {
     "ls": "List jobs: how far they are and what they cost so far.",
     "show": "Show one job: attempts, events, bill.",
     "logs": "Print what a job's run has written.",
+    "ssh": "Open a shell on a job's machine, or run a command there.",
     "stop": "Save a checkpoint and give the machine back; resumable.",
     "resume": "Go on with a stopped job from its last checkpoint.",
     "down": "End a job for good and leave nothing running.",
     "adopt": "Take over a job that another computer launched.",
     "cost": "What jobs cost, and why.",
-    "ssh": "Open a shell on a job's machine, or run a command there.",
     "tunnel": "Bring ports of a job's machine to this computer.",
     "local": "The cloud on this computer: start, stop, interrupt.",
     "config": "Defaults for flags: show, set, unset.",
@@ -61,8 +62,9 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and let the configuration say what its flags are by default."""
         name, command, rest = super().resolve_command(ctx, args)
-        asks = not any(arg in ("-h", "--help") for arg in rest) and not ctx.resilient_parsing
-        if name is not None and command is not None and asks and name not in UNCONFIGURED:
+        flags = rest[: rest.index("--")] if "--" in rest else rest
+        helps = ctx.resilient_parsing or "-h" in flags or "--help" in flags
+        if name is not None and command is not None and not helps and name not in UNCONFIGURED:
             from cloudtrain.provisioner.cli.defaults import default_map  # noqa: PLC0415 - not for --help
 
             ctx.default_map = {name: default_map(name, command)}
@@ -74,6 +76,14 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             return _left_alone()
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names that fit, without importing any of them."""
+        return [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
+            if name.startswith(incomplete) and name not in HIDDEN
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list, without importing any of them."""

@@ -7,6 +7,7 @@ import click
 from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs, tables
+from cloudtrain.provisioner.cli.complete import any_job
 from cloudtrain.provisioner.cli.words import clock_time, printable, say
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobStatus
@@ -15,7 +16,7 @@ EVENTS_SHOWN = 15
 
 
 @click.command("show", short_help="Show one job: attempts, events, bill.")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=any_job)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def command(job: str, output: str) -> None:
     """Show one job: attempts, events, bill.
@@ -38,11 +39,11 @@ def command(job: str, output: str) -> None:
         click.echo(tables.one_object(report.shown(record, live, now)))
         return
     job_id = record.job_id
-    click.echo(f"{job_id}  {tables.moment(record, {} if record.status.final else live)}")
-    for line in (record.detail, None if record.status.final else live.get("trouble")):
+    click.echo(f"{job_id}  {tables.moment(record, {} if record.status.resting else live)}")
+    for line in (record.detail, None if record.status.resting else live.get("trouble")):
         if line:
             click.echo(printable(line))
-    if record.attempts and not record.status.final:
+    if record.attempts and not record.status.resting:
         click.echo(f"machine: {live.get('machine_id') or '-'} in {record.attempts[-1].pool}")
     for check in live.get("checks") or ():
         click.echo(f"check: {printable(check)}")
@@ -53,7 +54,9 @@ def command(job: str, output: str) -> None:
     click.echo()
     for event in store.events(job_id)[-EVENTS_SHOWN:]:
         click.echo(f"{clock_time(event.at)} {printable(event.text)}")
-    if record.status.final:
+    if record.status is JobStatus.STOPPED:
+        say(f"next: `cloudtrain resume {job_id}` goes on from its checkpoint, `cloudtrain down {job_id}` ends it")
+    elif record.status.final:
         again = "logs" if record.status is not JobStatus.SUCCEEDED else "ls"
         say(f"next: `cloudtrain {again}{f' {job_id}' if again == 'logs' else ''}`")
     else:

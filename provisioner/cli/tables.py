@@ -1,18 +1,23 @@
-"""Tables and lines for people, none wider than 80 columns with usual names. Text in, text out."""
+"""Tables and lines for people, none wider than 80 columns with usual names; on a narrower terminal, blocks of lines."""
 
 from __future__ import annotations
 
+import csv as csv_format
+import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from tabulate import tabulate
 
+from cloudtrain.pricing.model import CapacityType
 from cloudtrain.pricing.requirements import Why
 from cloudtrain.provisioner import ledger
-from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, duration, printable, size
-from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, Phase
+from cloudtrain.provisioner.cli.words import SIMULATED, columns, counted, dollars, duration, printable, size
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, JobStatus, Phase
+from cloudtrain.provisioner.outputs import Costs, JobCost, Listed
 from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.snapshot import Snapshot
 
@@ -29,32 +34,57 @@ def table(rows: Sequence[Sequence[object]], headers: Sequence[str], right: Seque
     """Plain columns. ``right`` names the columns of numbers; nothing is parsed or reformatted."""
     align = ["right" if header in right else "left" for header in headers]
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    return tabulate(cells, headers=headers, tablefmt="simple", colalign=align if cells else None, disable_numparse=True)
+    text = tabulate(cells, headers=headers, tablefmt="simple", colalign=align if cells else None, disable_numparse=True)
+    room = columns()
+    if room is None or not cells or max(map(len, text.splitlines())) <= room:
+        return text
+    return blocks(cells, headers)
+
+
+def blocks(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
+    """A table turned on its side, for a terminal that it does not fit: a line for each cell, a block for each row."""
+    name = max(map(len, headers))
+    return "\n\n".join(
+        "\n".join(f"{header:{name}}  {cell}" for header, cell in zip(headers, row, strict=True)) for row in rows
+    )
+
+
+def csv(rows: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> str:
+    """Comma-separated, with a header."""
+    text = io.StringIO()
+    writer = csv_format.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def plan(spec: JobSpec, cloud: str, planned: Plan) -> str:
     """The cheapest pools, how many more there are, and why the other types are out."""
+    kinds = {offering.pool.capacity_type for offering in planned.offerings}
+    mixed, spot = len(kinds) > 1, CapacityType.SPOT in kinds
     rows = [
         (
-            offering.pool.zone_id,
+            f"{offering.pool.region}/{offering.pool.zone_id}",
             offering.instance.name,
             f"{offering.instance.accelerator}:{offering.instance.accelerator_count}",
             offering.instance.vcpus,
-            f"{offering.instance.memory_gib:g} GiB",
-            offering.pool.capacity_type,
+            f"{offering.instance.memory_gib:g}",
+            *((offering.pool.capacity_type,) if mixed else ()),
             f"{offering.price_per_hour.amount:.4f}",
         )
         for offering in planned.offerings[:PLAN_ROWS]
     ]
-    head = ("zone", "type", "gpu", "vcpus", "memory", "bought", "$/hour")
+    head = ("where", "type", "gpu", "cpus", "GiB", *(("bought",) if mixed else ()), "$/hour")
     dated = max(offering.as_of for offering in planned.offerings)
     where = SIMULATED if cloud == "local" else f"AWS prices of {dated}"
-    lines = [f"Plan for {spec.name} ({where})", "", table(rows, head, right=("vcpus", "memory", "$/hour")), ""]
+    lines = [f"Plan for {spec.name} ({where})", "", table(rows, head, right=("cpus", "GiB", "$/hour")), ""]
     more = len(planned.offerings) - len(rows)
-    order = "tried in this order" + (f", then {more} more" if more else "")
+    how = "spot or on-demand" if mixed else "spot" if spot else "on-demand"
+    order = f"{how} machines, tried in this order" + (f", then {more} more" if more else "")
     if planned.on_demand_usd_per_hour is not None:
-        order += f"; cheapest on demand: {planned.on_demand_usd_per_hour:.4f} $/hour"
-    lines.append(order)
+        lines += [order, f"cheapest on demand: {planned.on_demand_usd_per_hour:.4f} $/hour"]
+    else:
+        lines.append(order)
     if planned.dropped:
         counts = Counter(d.why for d in planned.dropped)
         why = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
@@ -77,11 +107,11 @@ def workdir(shot: Snapshot) -> str:
     return text
 
 
-def jobs(rows: Sequence[Mapping[str, Any]], *, wide: bool) -> str:
+def jobs(rows: Sequence[Listed], *, wide: bool) -> str:
     """``ls``. Wide: every field."""
     if wide:
         headers = list(rows[0]) if rows else []
-        return table([[row[key] for key in headers] for row in rows], headers, right=("step", "total_steps", "usd"))
+        return table([list(row.values()) for row in rows], headers, right=("step", "total_steps", "usd"))
     head = ("job", "status", "step", "try", "machine", "$/hour", "so far")
     cells = []
     for row in rows:
@@ -91,6 +121,67 @@ def jobs(rows: Sequence[Mapping[str, Any]], *, wide: bool) -> str:
         rate = None if row["usd_per_hour"] is None else f"{row['usd_per_hour']:.4f}"
         cells.append((row["job"], row["status"], steps, row["attempt"], machine, rate, dollars(row["usd"])))
     return table(cells, head, right=("step", "try", "$/hour", "so far"))
+
+
+def costs(found: Costs, *, each: bool) -> str:
+    """``cost``: a row for each job, or for each attempt that had a machine; then what it comes to."""
+    rows: list[tuple[object, ...]]
+    if each:
+        head: tuple[str, ...] = ("job", "try", "machine", "bought", "time", "$/hour", "$", "why")
+        rows = [
+            (
+                job["job"],
+                attempt["attempt"],
+                attempt["pool"].split("/")[3],
+                attempt["capacity_type"],
+                duration(attempt["seconds"]),
+                f"{attempt['usd_per_hour']:.4f}",
+                f"{attempt['usd']:.4f}",
+                attempt["why"],
+            )
+            for job in found["jobs"]
+            for attempt in job["attempts"]
+            if attempt["started"] is not None
+        ]
+    else:
+        head = ("job", "status", "time", "free", "$", "on demand", "saved")
+        rows = [
+            (
+                job["job"],
+                job["status"],
+                duration(job["seconds"]),
+                duration(job["free_seconds"]) if job["free_seconds"] else None,
+                f"{job['usd']:.4f}",
+                f"{job['usd_on_demand']:.4f}" if _compared(job) else None,
+                f"{job['savings_pct']:.0f} %" if _compared(job) and job["savings_pct"] is not None else None,
+            )
+            for job in found["jobs"]
+        ]
+    right = ("try", "time", "free", "$/hour", "$", "on demand", "saved")
+    return "\n".join([*([table(rows, head, right=right), ""] if rows else []), *_cost_notes(found)])
+
+
+def _cost_notes(found: Costs) -> list[str]:
+    total = found["total"]
+    line = f"{counted(total['jobs'], 'job')}: {dollars(total['usd'])} for {duration(total['seconds'])} of machine time"
+    if total["free_seconds"]:
+        line += f", {duration(total['free_seconds'])} of it free"
+    lines = [line]
+    if total["usd_on_demand"] is not None:
+        saved = "" if total["savings_pct"] is None else f"; {_saved(total['savings_pct'])}"
+        lines.append(f"what succeeded, on demand: {dollars(total['usd_on_demand'])}{saved}")
+    simulated = sum(job["simulated_prices"] for job in found["jobs"])
+    if simulated:
+        lines.append(f"{counted(simulated, 'job')} in the local cloud: {SIMULATED}")
+    return lines
+
+
+def _compared(job: JobCost) -> bool:
+    return job["status"] is JobStatus.SUCCEEDED and job["usd_on_demand"] is not None
+
+
+def _saved(pct: float | Decimal) -> str:
+    return f"{pct} % saved" if pct >= 0 else f"{-pct} % more was paid here"
 
 
 def bill(record: JobRecord, now: float) -> str:
@@ -120,11 +211,9 @@ def bill(record: JobRecord, now: float) -> str:
         lines.append(f"{counted(refused.total(), 'attempt')} got no machine ({why})")
     lines.append(f"total {dollars(float(total.usd))} for {duration(total.seconds)} of machine time")
     if record.outcome is EndReason.SUCCEEDED and total.usd_on_demand is not None and total.savings_pct is not None:
-        saved = f"{total.savings_pct} % saved"
-        if total.savings_pct < 0:
-            saved = f"{-total.savings_pct} % more was paid here"
-            if any(0 < line.seconds < ledger.MINIMUM_S for line in total.lines):
-                saved += " (a start is charged a minute at least)"
+        saved = _saved(total.savings_pct)
+        if total.savings_pct < 0 and any(0 < line.seconds < ledger.MINIMUM_S for line in total.lines):
+            saved += " (a start is charged a minute at least)"
         lines.append(f"the same work on demand: {dollars(float(total.usd_on_demand))}; {saved}")
     if any(line.free for line in total.lines):
         lines.append("free: nothing is charged for a spot machine that EC2 takes in its first hour")
@@ -148,16 +237,18 @@ def results(record: JobRecord) -> str | None:
     """Where the results are or will be; None where none will come."""
     if record.collected:
         return f"results: {record.results}"
-    return None if record.status.final else f"results: {record.results} (not there yet)"
+    return None if record.status.resting else f"results: {record.results} (not there yet)"
 
 
 def moment(record: JobRecord, live: Mapping[str, Any]) -> str:
     """The job now, in one line: phase, step, loss, utilisation, money, time left."""
     parts = [f"{record.status}"]
-    doing = _DOING.get(live.get("phase") or "")
-    if doing and not record.status.final:
-        parts[0] += f" ({doing})"
     step = live.get("step")
+    doing = _DOING.get(live.get("phase") or "")
+    if doing is None and record.status is JobStatus.RUNNING and not step:
+        doing = "no step reported yet"
+    if doing and not record.status.resting:
+        parts[0] += f" ({doing})"
     total = live.get("total_steps") or record.total_steps
     if step is not None and (step or total):
         parts.append(f"step {step}/{total or '?'}")

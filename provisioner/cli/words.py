@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from datetime import UTC, datetime
 
 import click
@@ -16,6 +18,11 @@ def say(text: str = "") -> None:
     if text.startswith("next: ") and HINTS_OFF_ENV in os.environ:
         return
     click.echo(text, err=True)
+
+
+def columns() -> int | None:
+    """How wide the terminal is that results go to; None where they go elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def printable(text: str) -> str:

@@ -70,7 +70,7 @@ def test_either_a_job_or_all(world: World) -> None:
     for args in ([], ["digits", "--all"]):
         code, _, err = world.run("down", *args)
         assert code == 2
-        assert "either a JOB or --all" in err
+        assert "either JOBs or --all" in err
 
 
 def test_without_a_terminal_it_needs_yes(world: World) -> None:

@@ -17,7 +17,7 @@ from cloudtrain.provisioner.cli import follow as following
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launching import Prepared
-from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
 from cloudtrain.provisioner.snapshot import Snapshot
 from tests.records import job, over
 
@@ -240,21 +240,53 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(world: World, job_file: Path)
     assert world.store.get(job_id).wanted == "run"
 
 
-@pytest.mark.parametrize(("stop", "code", "wanted"), [(True, 103, "cancel"), (False, 130, "run")])
+@pytest.mark.parametrize(("stop", "code", "wanted"), [(True, 101, "stop"), (False, 130, "run")])
 def test_ctrl_c_on_a_terminal_asks(
     world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch, stop: bool, code: int, wanted: str
 ) -> None:
-    monkeypatch.setattr(attend, "_end_wanted", lambda job_id: stop)
+    monkeypatch.setattr(attend, "_stop_wanted", lambda record: stop)
     world.script = [
         lambda w: w.store.add_event(the_job(w), w.at, "first"),
         lambda w: None,
         interrupt,
-        ends(status=JobStatus.CANCELLED, outcome=EndReason.CANCELLED),
+        ends(status=JobStatus.STOPPED, outcome=EndReason.STOPPED),
     ]
     got, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
     assert got == code
     assert world.store.get(the_job(world)).wanted == wanted
     assert err.count("first") == 1  # the second look does not tell the story again
+
+
+def test_a_second_ctrl_c_leaves_at_once(world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "_stop_wanted", lambda record: True)
+    world.script = [interrupt, interrupt]
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 130
+    assert "goes on stopping by itself" in err
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "wanted"), [("stop", 101, "stop"), ("detach", 130, "run"), ("", 130, "run")]
+)
+def test_ctrl_c_is_asked_about_with_what_the_machine_costs(
+    world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, wanted: str
+) -> None:
+    terminal(monkeypatch, f"{answer}\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    running = replace(over(1, 0, EndReason.SUCCEEDED), phase=Phase.WORKING, ended_at=None, end_reason=None)
+    world.script = [
+        lambda w: w.change(the_job(w), attempts=(running,), status=JobStatus.RUNNING),
+        interrupt,
+        ends(status=JobStatus.STOPPED, outcome=EndReason.STOPPED),
+    ]
+    got, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert (got, world.store.get(the_job(world)).wanted) == (code, wanted)
+    assert "goes on by itself and costs 0.3600 $/hour (local, simulated prices)" in err
+    if code == 130:
+        assert "goes on by itself at 0.3600 $/hour" in err.splitlines()[-1]
+    else:
+        assert "cloudtrain resume" in err.splitlines()[-1]
 
 
 def test_ctrl_c_right_after_the_start_does_not_leave_silently(

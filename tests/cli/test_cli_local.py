@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.cli.local import seconds
+from cloudtrain.provisioner import losses
+from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.cli.local_fault import seconds
 from cloudtrain.provisioner.cli.main import main
 from cloudtrain.provisioner.errors import EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE
+from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
+from cloudtrain.provisioner.model import JobStatus
 from tests.moto.local_server import Cloud, serving, tagged, until
+from tests.records import job
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +61,19 @@ def test_up_says_where_it_is_and_that_prices_are_simulated(cloud: Cloud, run: Ru
     assert "local, simulated prices" in out
 
 
+def test_down_asks_before_live_jobs_are_lost(cloud: Cloud, run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(Home.from_env().db)
+    ended: list[Path] = []
+    monkeypatch.setattr(client, "down", ended.append)
+    monkeypatch.setattr(losses, "settle", lambda *_: ())
+    store.add(replace(job(job_id="lost-ab12cd"), cloud="local", cloud_id=cloud.local.id, status=JobStatus.RUNNING))
+    code, _, err = run("local down")
+    assert (code, ended) == (EXIT_USAGE, [])
+    assert "this would lose lost-ab12cd (RUNNING)" in err and "--yes" in err
+    assert run("local down --yes")[0] == EXIT_OK
+    assert len(ended) == 1
+
+
 def test_up_with_other_options_than_it_runs_with_is_refused(cloud: Cloud, run: Runner) -> None:
     code, _, err = run("local up --boot 5s")
     assert (code, "local down" in err) == (EXIT_USAGE, True)
@@ -79,10 +99,16 @@ def test_status_shows_machines_interruptions_and_faults(cloud: Cloud, run: Runne
     code, out, _ = run("local status")
     assert code == EXIT_OK
     line = next(line for line in out.splitlines() if instance_id in line)
-    assert "seen-ab12cd  g4dn.xlarge  use1-az4  spot  running  step 7" in line
+    assert line.split()[1:] == ["seen-ab12cd", "g4dn.xlarge", "use1-az4", "spot", "running"]
+    assert f"{instance_id}: at step 7" in out
+    assert max(map(len, out.splitlines())) <= 80
     assert "waiting to interrupt unborn at step 3" in out
-    assert "InsufficientInstanceCapacity  zone_id=use1-az6  2 times, met 0 calls" in out
+    assert "InsufficientInstanceCapacity\n  zone_id=use1-az6, 2 times; met by 0 calls" in out
     assert "simulated prices" in out
+    told = json.loads(run("local status -o json")[1])
+    assert [m["step"] for m in told["machines"] if m["instance_id"] == instance_id] == [7]
+    assert told["interrupts"] == [{"job": "unborn", "at_step": 3, "refused": None}]
+    assert told["faults"] == json.loads(run("local fault list -o json")[1])["faults"]
 
 
 def test_interrupt_gives_the_notice(cloud: Cloud, run: Runner) -> None:
@@ -118,7 +144,7 @@ def test_cutoff_and_restore(cloud: Cloud, run: Runner) -> None:
 
 def test_faults_are_added_listed_and_dropped(cloud: Cloud, run: Runner) -> None:
     _, out, _ = run("local fault add 'Describe*' RequestLimitExceeded --delay 1s --lost --status 500 --message later")
-    assert "Describe*  RequestLimitExceeded  every time" in out
+    assert "Describe*  RequestLimitExceeded\n  every time" in out
     assert out.strip() in run("local fault list")[1]
     number = out.split()[1]
     assert run("local fault clear 999")[0] == EXIT_NOT_FOUND

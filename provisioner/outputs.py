@@ -1,0 +1,285 @@
+"""The JSON that commands print, as types: what ``docs/schemas`` is made from, and what ``mypy`` holds the code to.
+
+Times are ISO 8601 in UTC; ``first_step_at``, which is there to be measured with, is Unix seconds. Money is USD as a
+number, durations are seconds, percentages 0 to 100. A value that is not known is null. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from cloudtrain.provisioner.model import JobStatus
+
+# One number for all outputs. It rises when a field goes away or changes what it means; `make docs` refuses to rewrite a
+# schema under the old one.
+SCHEMA_VERSION = 1
+
+
+class Listed(TypedDict):
+    """A job of ``ls``; the names of its fields are fixed by the design."""
+
+    job: str
+    name: str
+    status: JobStatus
+    step: int | None
+    total_steps: int | None
+    attempt: int | None
+    pool: str | None
+    capacity_type: str | None
+    usd: float
+    usd_per_hour: float | None
+    started: str
+
+
+class Listing(TypedDict):
+    """``ls``: the newest job first."""
+
+    schema_version: int
+    jobs: list[Listed]
+
+
+class Try(TypedDict):
+    """An attempt: one lease of one machine."""
+
+    pool: str
+    capacity_type: str
+    started: str | None
+    ended: str | None
+    end_reason: str | None
+    end_detail: str | None
+    seconds: float
+    usd: float
+    free: bool
+    usd_per_hour: float
+    start_step: int | None
+    last_step: int
+    lost_steps: int
+    lost_steps_exact: bool
+
+
+class Job(TypedDict):
+    """A whole job: what ``launch`` and ``resume`` end with."""
+
+    schema_version: int
+    job: str
+    name: str
+    status: JobStatus
+    detail: str | None
+    cloud: str
+    simulated_prices: bool
+    attempts: list[Try]
+    steps: int
+    total_steps: int | None
+    lost_steps: int
+    lost_steps_exact: bool
+    interruptions: int
+    metrics: dict[str, float]
+    seconds: float
+    usd: float
+    usd_on_demand: float | None
+    savings_pct: float | None
+    started: str
+    ended: str | None
+    results: str
+
+
+class Shown(Job):
+    """``show``: the whole job, and the moment."""
+
+    phase: str | None
+    step: int | None
+    loss: float | None
+    cpu_percent: float | None
+    gpu_percent: float | None
+    memory_percent: float | None
+    durable_step: int | None
+    usd_per_hour: float | None
+    left_s: float | None
+    attempt: int | None
+    pool: str | None
+    capacity_type: str | None
+    machine_id: str | None
+    checks: list[str] | None
+    trouble: str | None
+    first_step_at: float | None
+
+
+class Started(TypedDict):
+    """``launch --detach`` and ``resume --detach``."""
+
+    schema_version: int
+    job: str
+    status: JobStatus
+
+
+class Offered(TypedDict):
+    """A pool of a plan, with its price and the price's date."""
+
+    pool: str
+    instance_type: str
+    capacity_type: str
+    accelerator: str
+    accelerator_count: int
+    usd_per_hour: float
+    as_of: str
+
+
+class LeftOut(TypedDict):
+    """A machine type that is not in the plan, and why."""
+
+    instance_type: str
+    why: str
+    reason: str
+
+
+class SnapshotTaken(TypedDict):
+    """What travels to the machine, and what stays behind."""
+
+    files: int
+    bytes: int
+    omitted: list[str]
+
+
+class Planned(TypedDict):
+    """``plan`` and ``launch --dry-run``: ``offerings`` in the order in which they are tried."""
+
+    schema_version: int
+    name: str
+    cloud: str
+    simulated_prices: bool
+    offerings: list[Offered]
+    dropped: list[LeftOut]
+    usd_per_hour_on_demand: float | None
+    snapshot: SnapshotTaken
+
+
+class TryCost(TypedDict):
+    """What an attempt cost: ``seconds`` of machine time at ``usd_per_hour``, or nothing where it was free."""
+
+    attempt: int
+    pool: str
+    capacity_type: str
+    started: str | None
+    seconds: float
+    charged_seconds: float
+    usd_per_hour: float
+    usd: float
+    why: str
+
+
+class JobCost(TypedDict):
+    """What a job cost, and the same work on demand."""
+
+    job: str
+    name: str
+    status: JobStatus
+    started: str
+    simulated_prices: bool
+    attempts: list[TryCost]
+    seconds: float
+    free_seconds: float
+    usd: float
+    usd_on_demand: float | None
+    savings_pct: float | None
+
+
+class TotalCost(TypedDict):
+    """All jobs together. ``usd_on_demand`` and ``savings_pct`` count the jobs that succeeded and have a comparison."""
+
+    jobs: int
+    seconds: float
+    free_seconds: float
+    usd: float
+    usd_on_demand: float | None
+    savings_pct: float | None
+
+
+class Costs(TypedDict):
+    """``cost``: the newest job first."""
+
+    schema_version: int
+    jobs: list[JobCost]
+    total: TotalCost
+
+
+class Configured(TypedDict):
+    """A setting and where it comes from."""
+
+    value: str | None
+    origin: str
+
+
+class Configuration(TypedDict):
+    """``config show``."""
+
+    schema_version: int
+    settings: dict[str, Configured]
+
+
+class EndedJob(TypedDict):
+    """A job that ``stop`` or ``down`` was asked to end. ``done``: it is over, and nothing of it runs."""
+
+    job: str
+    status: JobStatus
+    done: bool
+    machines: int
+    usd: float
+
+
+class Ended(TypedDict):
+    """``stop`` and ``down``."""
+
+    schema_version: int
+    jobs: list[EndedJob]
+
+
+class LocalMachine(TypedDict):
+    """A machine of the local cloud. ``taken_in_s``: seconds until it is taken away, where that is decided."""
+
+    instance_id: str
+    job: str | None
+    instance_type: str
+    zone_id: str
+    capacity_type: str
+    state: str
+    state_reason: str | None
+    step: int | None
+    taken_in_s: float | None
+
+
+class LocalInterrupt(TypedDict):
+    """An interruption that was asked for and waits, or that the local cloud refused."""
+
+    job: str
+    at_step: int | None
+    refused: str | None
+
+
+class LocalFault(TypedDict):
+    """An error that is injected into calls of the API. ``times`` is null for every time."""
+
+    id: int
+    action: str
+    code: str
+    match: dict[str, str]
+    times: int | None
+    met: int
+
+
+class LocalStatus(TypedDict):
+    """``local status``."""
+
+    schema_version: int
+    port: int
+    pid: int
+    hosts: str
+    machines: list[LocalMachine]
+    interrupts: list[LocalInterrupt]
+    faults: list[LocalFault]
+
+
+class LocalFaults(TypedDict):
+    """``local fault list``."""
+
+    schema_version: int
+    faults: list[LocalFault]
