@@ -72,16 +72,17 @@ class State(StrEnum):
     THERE = "there"
     MISSING = "missing"
     DIFFERS = "differs"  # there, and not as it is to be
-    FOREIGN = "foreign"  # not as it is to be, and not ours to change
+    FOREIGN = "foreign"  # not as it is to be, on something that is not ours to change
     UNSEEN = "unseen"  # it may not be looked at
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at a part showed; ``note`` says more, for the person."""
+    """What a look at a part showed; ``note`` says more, for the person. ``ours``: it carries our mark."""
 
     state: State
     note: str = ""
+    ours: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,8 @@ def survey(parts: Iterable[Part]) -> dict[Part, Seen]:
             continue
         with translated(f"looking at {part.what} {part.name}".rstrip()):
             found = _looked(part)
-        foreign = under is not None and under.state is State.FOREIGN
-        lacks = found.state in (State.MISSING, State.DIFFERS)
-        seen[part] = Seen(State.FOREIGN, found.note) if foreign and lacks else found
+        kept = under is not None and not under.ours and found.state in (State.MISSING, State.DIFFERS)
+        seen[part] = Seen(State.FOREIGN, found.note or f"the {part.on} was not made by setup") if kept else found
     return seen
 
 
@@ -171,7 +171,7 @@ def _looked(part: Part) -> Seen:
 def _trouble(part: Part, found: Seen) -> str | None:
     """Why a part can't be made, without trying."""
     if found.state is State.FOREIGN:
-        return f"not made by setup, so left as it is: {found.note}"
+        return f"left as it is: {found.note}"
     if found.state is State.UNSEEN:
         return found.note or f"it can't be looked at; you lack {part.peek}"
     return None
