@@ -42,7 +42,7 @@ command = local  # what the lazy command list imports
 
 @local.command("up", short_help="Start it, and say where it is.")
 @click.option(
-    "--hosts", type=click.Choice(["embedded", "sshd"]), help="What stands for a machine.  [default: embedded]"
+    "--hosts", type=click.Choice(["embedded", "sshd", "netns"]), help="What stands for a machine.  [default: embedded]"
 )
 @click.option("--boot", type=seconds, metavar="TIME", help="How long a machine takes to boot.  [default: 0s]")
 @click.option(
@@ -59,6 +59,8 @@ def up(hosts: str | None, boot: float | None, account: str | None) -> None:
     """
     cloud = client.ensure_up(Home.from_env().local_home, hosts=hosts, boot_s=boot, account=account)
     click.echo(_up_line(cloud))
+    for line in _bastion_lines(client.status(cloud)["bastion"]):
+        click.echo(line)
     say("next: `cloudtrain launch templates/digits.yaml --cloud local`")
 
 
@@ -111,6 +113,8 @@ def status(output: str) -> None:
         click.echo(tables.one_object(_status(cloud, machines, told)))
         return
     click.echo(_up_line(cloud))
+    for line in _bastion_lines(told["bastion"]):
+        click.echo(line)
     alive = [machine for machine in machines if machine["state"] != "terminated"]
     if alive:
         head = ("machine", "job", "type", "zone", "bought", "state")
@@ -131,6 +135,17 @@ _MACHINE_COLUMNS: Final = ("instance_id", "job", "instance_type", "zone_id", "ca
 
 def _up_line(cloud: LocalCloud) -> str:
     return f"the local cloud is up on port {cloud.port} (pid {cloud.pid}, {cloud.hosts} hosts)\n{SIMULATED}"
+
+
+def _bastion_lines(bastion: dict[str, Any] | None) -> list[str]:
+    """How to go through the bastion of namespace hosts."""
+    if bastion is None:
+        return []
+    return [
+        f"bastion: {bastion['user']}@127.0.0.1:{bastion['port']}, key {bastion['key']}",
+        f"for ssh, at the top of ~/.ssh/config:  Include {bastion['ssh_config']}",
+        "in a job file, under resources.aws:    ssh_proxy: root@cloudtrain-bastion",
+    ]
 
 
 def _machine(told: dict[str, Any], now: float) -> LocalMachine:

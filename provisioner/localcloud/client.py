@@ -64,7 +64,7 @@ def find(local_home: Path) -> LocalCloud | None:
 def ensure_up(local_home: Path, *, hosts: str | None = None, boot_s: float | None = None) -> LocalCloud:
     """The embedded cloud of a local home, started where none runs. Blocks up to 20 s, about one when it starts.
 
-    ``hosts`` ("embedded" | "sshd") and ``boot_s`` say how it is to be; None leaves it as it is. Raises UsageError where
+    ``hosts`` ("embedded" | "sshd" | "netns") and ``boot_s`` say how it is to be; None leaves it as it is. Raises UsageError where
     it runs otherwise or its extra is not installed, CloudtrainError where it does not come up.
     """
     cloud = find(local_home)
@@ -202,6 +202,12 @@ def _one_starter(local_home: Path) -> Iterator[None]:
 def _start(local_home: Path, hosts: str, boot_s: float) -> LocalCloud:
     import subprocess  # noqa: PLC0415 - for this alone, and `find` must be quick
 
+    if hosts == "netns":
+        from cloudtrain.provisioner.localcloud import netns  # noqa: PLC0415 - for this alone
+
+        why = netns.trouble()
+        if why is not None:
+            raise UsageError(f"--hosts netns: no network namespace can be made here: {why}; use --hosts sshd")
     if importlib.util.find_spec("moto") is None:
         raise UsageError("the local cloud needs its extra: pip install 'cloudtrain[local]'")
     log = local_home / LOG_FILE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from cloudtrain.provisioner.localcloud.faults import Fault
@@ -58,6 +59,7 @@ class Control:
             "machines": machines,
             "interrupts": interrupts,
             "faults": self.state.faults.documents(),
+            "bastion": None if self.machines.bastion is None else asdict(self.machines.bastion.about()),
             "note": NOTE,
         }
 
@@ -73,7 +75,7 @@ class Control:
             "state": life.state,
             "state_reason": getattr(life.machine.state_reason, "code", None),
             "spot_status": life.spot.code if life.spot is not None else None,
-            "endpoint": tags.get(TAG_LOCAL_SSH),
+            "endpoint": tags.get(TAG_LOCAL_SSH) or life.machine.private_ip,
             "step": life.host.step() if life.host is not None and life.live else None,
             "taken_at": life.taken_at,
         }

@@ -230,7 +230,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     default = Options()
     parser = argparse.ArgumentParser(prog="cloudtrain-local", description="The embedded cloud's process.")
     parser.add_argument("--home", required=True, help="the local home")
-    parser.add_argument("--hosts", choices=("embedded", "sshd"), default=default.hosts)
+    parser.add_argument("--hosts", choices=("embedded", "sshd", "netns"), default=default.hosts)
     parser.add_argument("--boot", type=float, default=default.boot_s, help="seconds until a machine is up")
     parser.add_argument("--hide", type=float, default=default.hide_s, help="seconds until a new id is found")
     parser.add_argument("--keep", type=float, default=default.keep_s, help="seconds that an ended machine is listed")

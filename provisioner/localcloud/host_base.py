@@ -13,6 +13,7 @@ from cloudtrain.provisioner.localcloud.hosts import ENV_INSTANCE, HostSpec
 class BaseHost(ABC):
     """A host whose SSH server is left to the subclass. Implements ``hosts.Host``."""
 
+    address = "127.0.0.1"
     endpoint: tuple[str, int]
     user: str
 
@@ -29,7 +30,7 @@ class BaseHost(ABC):
         try:
             self._run_script("bootcmd", config.bootcmd)
             cloudinit.write_files(config, self._files.rootfs)
-            self.endpoint = ("127.0.0.1", self._serve(key, config.authorized_keys))
+            self.endpoint = (self.address, self._serve(key, config.authorized_keys))
             with self._files.console.open("a", encoding="utf-8") as console:
                 console.write(cloudinit.key_report(key, spec.instance_id))
             self._run_script("runcmd", config.runcmd)
@@ -68,7 +69,7 @@ class BaseHost(ABC):
 
     @abstractmethod
     def _serve(self, key: HostKey, authorized_keys: tuple[str, ...]) -> int:
-        """Start the SSH server on 127.0.0.1; returns its port once it answers."""
+        """Start the SSH server on ``address``; returns its port once it answers."""
 
     @abstractmethod
     def _stop_listening(self) -> None:

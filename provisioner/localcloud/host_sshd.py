@@ -34,7 +34,7 @@ _NO_JAIL = re.compile(r"Missing privilege separation directory: (\S+)")
 _WRAPPER = '"$0" "$@"; :'
 
 _CONFIG = """\
-ListenAddress 127.0.0.1
+ListenAddress {address}
 Port {port}
 HostKey "{etc}/ssh_host_ed25519_key"
 AuthorizedKeysFile "{etc_percent}/authorized_keys"
@@ -87,7 +87,7 @@ class SshdHost(BaseHost):
         _write_session(etc / "session.sh", self._env, self._files.home)
         said = ""
         for _ in range(_START_TRIES):
-            port = _free_port()
+            port = self._free_port()
             said = self._start(port)
             if not said:
                 return port
@@ -105,8 +105,19 @@ class SshdHost(BaseHost):
         log.unlink(missing_ok=True)
         config = etc / "sshd_config"
         config.write_text(self._config(port), encoding="utf-8")
+        self._server = self._popen(config, log)
+        deadline = time.monotonic() + _START_LIMIT_S
+        while time.monotonic() < deadline and self._server.poll() is None:
+            if self._answers(port) and self._server.poll() is None:
+                return ""
+            time.sleep(0.003)
+        self._close()
+        return log.read_text(encoding="utf-8", errors="replace")[-1000:] or f"no answer on port {port}"
+
+    def _popen(self, config: Path, log: Path) -> subprocess.Popen[bytes]:
+        """Start the server's shell."""
         with log.open("ab") as output:
-            self._server = subprocess.Popen(  # noqa: S603 - our own sshd, our own configuration
+            return subprocess.Popen(  # noqa: S603 - our own sshd, our own configuration
                 ["/bin/sh", "-c", _WRAPPER, self._program, "-D", "-e", "-f", str(config)],
                 env=self._env,
                 cwd="/",
@@ -115,18 +126,21 @@ class SshdHost(BaseHost):
                 stderr=output,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + _START_LIMIT_S
-        while time.monotonic() < deadline and self._server.poll() is None:
-            if _answers(port) and self._server.poll() is None:
-                return ""
-            time.sleep(0.003)
-        self._close()
-        return log.read_text(encoding="utf-8", errors="replace")[-1000:] or f"no answer on port {port}"
+
+    def _free_port(self) -> int:
+        """A port to listen on."""
+        with socket.create_server((self.address, 0)) as probe:
+            return int(probe.getsockname()[1])
+
+    def _answers(self, port: int) -> bool:
+        """Whether the server answers."""
+        return greets(self.address, port)
 
     def _config(self, port: int) -> str:
         etc = self._files.etc
         marks = {name: self._env[name] for name in ("HOME", ENV_INSTANCE, ENV_CLOUD, ENV_CONTROL)}
         return _CONFIG.format(
+            address=self.address,
             port=port,
             etc=etc,
             etc_percent=str(etc).replace("%", "%%"),  # sshd expands %h and the like in this one
@@ -182,13 +196,8 @@ def _write_session(path: Path, env: dict[str, str], home: Path) -> None:
     path.chmod(0o700)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def _answers(port: int) -> bool:
-    """Whether an SSH server greets on the port."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
+def greets(address: str, port: int) -> bool:
+    """Whether an SSH server greets there."""
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1.0) as connection:
         return connection.recv(4).startswith(b"SSH-")
     return False

@@ -1,6 +1,7 @@
 """The machines of the embedded cloud: what the daemon asks of a host, whichever way it is made.
 
-A host is a folder, an SSH server on 127.0.0.1 and the processes that were started through it. Its folder:
+A host is a folder, an SSH server (on 127.0.0.1, or in a network of its own) and the processes that were started
+through it. Its folder:
 
     home/         HOME of everything that runs there; home/venv is its Python, home/bin its stand-in commands
     control/      what the host asks of the cloud: ``poweroff`` (a file), ``timers/<unit>.json``
@@ -23,6 +24,17 @@ ENV_CLOUD = "CLOUDTRAIN_LOCAL_CLOUD"
 ENV_CONTROL = "CLOUDTRAIN_LOCAL_CONTROL"
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A place for a host on the bastion's network, and the port of the embedded cloud that it must see."""
+
+    bastion_pid: int
+    bridge: str
+    address: str
+    prefix_bits: int
+    relay_port: int
+
+
 @dataclass(frozen=True)
 class HostSpec:
     """What a host is made from. ``root`` is created; ``env`` is added to the environment of all that runs there."""
@@ -33,6 +45,7 @@ class HostSpec:
     user_data: str
     env: Mapping[str, str] = field(default_factory=dict)
     gpus: int = 0
+    network: Network | None = None  # of a host of the kind "netns"
 
 
 class Host(Protocol):
@@ -69,8 +82,9 @@ class Host(Protocol):
 def start_host(kind: str, spec: HostSpec) -> Host:
     """Make and boot a host; returns once its SSH server answers. Blocks well under a second.
 
-    ``kind`` is "embedded" (a paramiko server in this process) or "sshd" (OpenSSH's). Raises UsageError for another
-    kind, for an sshd that is not installed, and for user data that a machine would not take.
+    ``kind`` is "embedded" (a paramiko server in this process), "sshd" (OpenSSH's) or "netns" (that, in a network of
+    its own). Raises UsageError for another kind, for an sshd that is not installed, and for user data that a machine
+    would not take.
     """
     # Imported here because only the kind in use may be there: sshd hosts need no paramiko server, and the reverse.
     if kind == "embedded":
@@ -81,4 +95,8 @@ def start_host(kind: str, spec: HostSpec) -> Host:
         from cloudtrain.provisioner.localcloud.host_sshd import SshdHost  # noqa: PLC0415
 
         return SshdHost(spec)
-    raise UsageError(f"host kind {kind!r} is unknown: use embedded or sshd")
+    if kind == "netns":
+        from cloudtrain.provisioner.localcloud.host_netns import NetnsHost  # noqa: PLC0415
+
+        return NetnsHost(spec)
+    raise UsageError(f"host kind {kind!r} is unknown: use embedded, sshd or netns")

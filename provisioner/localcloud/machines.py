@@ -7,6 +7,8 @@ import logging
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.localcloud.hosts import Host, HostSpec, start_host
@@ -21,6 +23,9 @@ from cloudtrain.provisioner.localcloud.state import (
     user_data_text,
 )
 from cloudtrain.provisioner.model import TAG_LOCAL_SSH
+
+if TYPE_CHECKING:
+    from cloudtrain.provisioner.localcloud.bastion import Bastion
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +64,12 @@ class Machines:
         self.state = state
         self._start = start
         self._monitor = threading.Thread(target=self._watch, name="monitor", daemon=True)
+        self.bastion: Bastion | None = None  # of namespace hosts; there once ``start`` has returned
 
     def start(self) -> None:
-        """Begin to watch hosts and requests."""
+        """Begin to watch hosts and requests. Raises CloudtrainError where namespace hosts can't be had."""
+        if self.state.options.hosts == "netns":
+            self.bastion = _bastion(self.state)
         self._monitor.start()
 
     def warm(self) -> None:
@@ -83,6 +91,8 @@ class Machines:
             life.booted.wait(10)
             if life.host is not None:
                 life.host.kill(grace_s=0)
+        if self.bastion is not None:
+            self.bastion.close()
 
     def born(self, life: Life) -> None:
         """Take a new instance in (under the lock), and boot it."""
@@ -152,9 +162,14 @@ class Machines:
 
     def _show_running(self, life: Life, host: Host) -> None:
         address, port = host.endpoint
-        life.machine.add_tags({TAG_LOCAL_SSH: f"{address}:{port}"})
+        if self.bastion is None:
+            life.machine.add_tags({TAG_LOCAL_SSH: f"{address}:{port}"})
         for interface in life.machine.nics.values():
-            if interface.public_ip:
+            if self.bastion is not None:  # found as on EC2, by its private address; it has no other
+                interface.public_ip = None
+                interface.private_ip_address = address
+                interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": address}]
+            elif interface.public_ip:
                 interface.public_ip = address
         life.show(RUNNING)
         log.info("%s: running at %s:%d", life.instance_id, address, port)
@@ -169,7 +184,9 @@ class Machines:
         kind = life.machine.instance_type
         gpus = next((o.instance.accelerator_count for o in self.state.offerings if o.instance.name == kind), 0)
         root = self.state.home / "hosts" / life.instance_id
-        return HostSpec(life.instance_id, self.state.id, root, user_data_text(life.machine.user_data), env, gpus)
+        network = self.bastion.network(urlsplit(base).port or 0) if self.bastion is not None else None
+        user_data = user_data_text(life.machine.user_data)
+        return HostSpec(life.instance_id, self.state.id, root, user_data, env, gpus, network)
 
     def _finish(self, life: Life, reason: tuple[str, str], grace_s: float) -> None:
         life.booted.wait()
@@ -253,6 +270,16 @@ class Machines:
             self.announce(life, interrupt.notice_s)
         elif interrupt.notice_s is not None:
             self.end(life, TAKEN if life.spot is not None else LOST, grace_s=0)
+
+
+def _bastion(state: LocalState) -> Bastion:
+    from cloudtrain.provisioner.localcloud.bastion import Bastion  # noqa: PLC0415 - for namespace hosts alone
+    from cloudtrain.provisioner.localcloud.host_sshd import find_sshd  # noqa: PLC0415
+
+    sshd = find_sshd()
+    if sshd is None:
+        raise CloudtrainError("namespace hosts need sshd: install openssh-server")
+    return Bastion(state.home / "bastion", state.id, sshd)
 
 
 _NOT_SPOT = "{job} runs on demand, which EC2 never takes back: use --notice 0s for a machine that is lost"
