@@ -163,6 +163,8 @@ def refusal(section: Section, key: str) -> str:
 
 
 def _meant(section: Section, name: str) -> str:
+    if name == "gpus" and "cpus" in section.served:
+        return "did you mean `accelerators` or `cpus`?"
     if name in _MEANT:
         owner = section if _MEANT[name] in section.served else next(s for s in SECTIONS if _MEANT[name] in s.served)
         return _did_you_mean(section, owner, _MEANT[name])

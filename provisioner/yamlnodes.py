@@ -88,11 +88,11 @@ class Source:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         return UsageError(f"{self.name}:{line}:{column}: {message}")
 
-    def compose(self, text: str) -> MappingNode:
-        """The file's one mapping."""
+    def compose(self, text: str, what: str = "a job file") -> MappingNode:
+        """The file's one mapping; ``what`` the file is, for messages."""
         text = text.removeprefix("\ufeff")
         if len(text) > MAX_BYTES:
-            raise self._at(None, f"longer than {MAX_BYTES // 1024} KiB: this is not a job file")
+            raise self._at(None, f"longer than {MAX_BYTES // 1024} KiB: this is not {what}")
         loader: _StrictLoader | None = None
         try:
             loader = _StrictLoader(text)
@@ -106,12 +106,15 @@ class Source:
             message = f"the control character U+{ord(text[error.position]):04X} is not allowed: take it out"
             raise self._at(place, message) from error
         except yaml.MarkedYAMLError as error:
+            line = _no_key(error, text)
+            if line is not None:
+                raise self._at(error.context_mark, line) from error
             raise self._at(error.problem_mark or error.context_mark, _syntax(error)) from error
         except (ValueError, OverflowError, IndexError) as error:  # PyYAML lets these out, e.g. for "\U00110000"
             raise self._at(loader.get_mark() if loader else None, f"not valid YAML: {error}") from error
         if node is None:
             raise self._at(None, "the file is empty: a job needs at least `run` and `resources`")
-        return self.mapping(node, "a job file")
+        return self.mapping(node, what)
 
     def mapping(self, node: Node, what: str) -> MappingNode:
         """The node as a mapping."""
@@ -245,6 +248,17 @@ def _looks_like_yaml(event: ScalarEvent) -> str | None:
     return None
 
 
+def _no_key(error: yaml.MarkedYAMLError, text: str) -> str | None:
+    """What to say of a line that has no ``key: value``, as ``run:x``; None for other errors."""
+    if "could not find expected ':'" not in (error.problem or "") or error.context_mark is None:
+        return None
+    line = re.split("\r\n|\r|\n", text)[error.context_mark.line]
+    wide = next((c for c in line if c in _BLANKS), None)
+    if wide is not None:
+        return f"not a `key: value` line: U+{ord(wide):04X} looks like a blank: use a blank"
+    return "not a `key: value` line: the key is one word, a colon and a blank follow it"
+
+
 def _syntax(error: yaml.MarkedYAMLError) -> str:
     """PyYAML's complaint in one line, with advice for the common ones."""
     problem = " ".join((error.problem or "not valid YAML").split())
@@ -252,6 +266,6 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
         return "YAML allows no tab here: use spaces"
     if "mapping values are not allowed" in problem:
         return "a second `: ` in this line: put the value in quotes"
-    if problem.startswith("but found another document"):
+    if problem.startswith("but found another document") or "expected '<document start>'" in problem:
         return "a second document: a job file holds one job"
     return f"not valid YAML: {problem}"

@@ -16,29 +16,7 @@ from cloudtrain.provisioner.model import FileMount, Interval, JobSpec, Resources
 
 NAME = Path("job.yaml")
 GPU = "resources: {accelerators: T4:1}\n"
-FULL = """\
-name: cifar-resnet
-resources:
-  accelerators: {A100: 8, H100: 8}
-  use_spot: true
-  infra: aws/us-east-1
-  cpus: 32+
-  memory: 256+
-  disk_size: 200
-  max_hourly_cost: 40
-  instance_type: p4d.24xlarge
-num_nodes: 1
-workdir: code
-envs: {EPOCHS: "10", LR: 0.10, NOTE: "", "ON": "no"}
-setup: pip install -r requirements.txt
-run: |
-  cd src
-  torchrun --nproc-per-node=8 train.py
-checkpoint:
-  interval: 500 steps
-  keep: 5
-max_run: 30h
-"""
+FULL = (Path(__file__).parents[1] / "data" / "full_job.yaml").read_text()
 
 
 def refusal(text: str) -> str:
@@ -47,31 +25,6 @@ def refusal(text: str) -> str:
     message = str(caught.value)
     assert "\n" not in message
     return message
-
-
-def test_every_key_arrives() -> None:
-    assert loads(FULL, path=NAME) == JobSpec(
-        name="cifar-resnet",
-        run="cd src\ntorchrun --nproc-per-node=8 train.py\n",
-        resources=(
-            Resources(
-                accelerators="{A100:8, H100:8}",
-                use_spot=True,
-                infra=("aws/us-east-1",),
-                instance_type="p4d.24xlarge",
-                cpus="32+",
-                memory="256+",
-                max_hourly_cost_usd=Decimal(40),
-            ),
-        ),
-        disk_size_gib=200,
-        workdir="code",
-        envs=(("EPOCHS", "10"), ("LR", "0.10"), ("NOTE", ""), ("ON", "no")),
-        setup="pip install -r requirements.txt",
-        checkpoint_interval=Interval(steps=500),
-        checkpoint_keep=5,
-        max_run_s=30 * 3600.0,
-    )
 
 
 def test_what_is_left_out_has_a_default() -> None:
