@@ -37,10 +37,10 @@ class Access:
         return S3ObjectStore(self.entry.clients, bucket=self.bucket, region=self.entry.region)
 
 
-def enter(cloud: str, home: Home, *, region: str | None = None) -> Entry:
+def enter(cloud: str, home: Home, *, region: str | None = None, clients: Clients | None = None) -> Entry:
     """Ask who we are; starts the embedded cloud where that is meant. Raises AccessError without valid credentials."""
     local = ensure_up(home.local_home) if cloud == "local" else None
-    clients = Clients(cloud, local_endpoint=local.endpoint_url if local is not None else None)
+    clients = clients or Clients(cloud, local_endpoint=local.endpoint_url if local is not None else None)
     home_region = region or default_region(clients)
     return Entry(cloud, clients, identify(clients, home_region), home_region, local.id if local is not None else None)
 

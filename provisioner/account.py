@@ -209,6 +209,7 @@ class Wants:
     disk_gib: int | None = None
     options: AwsOptions = field(default_factory=AwsOptions)
     max_run_s: float | None = None
+    bucket: str | None = None  # the one that the configuration names; None: the account's own
 
     @property
     def profile(self) -> str:

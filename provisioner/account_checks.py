@@ -201,7 +201,9 @@ def _bucket(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
         yield not_read("bucket", ACCOUNT, bucket, needed=True)
         return
     if bucket.name is None:
-        yield fail("bucket", facts.home_region, f"there is no bucket {bucket.tried[0]}", SETUP)
+        named = wants.bucket is not None
+        fix = "`cloudtrain config unset bucket`, or name one that exists" if named else SETUP
+        yield fail("bucket", facts.home_region, f"there is no bucket {bucket.tried[0]}", fix)
         return
     where = f"bucket {bucket.name}"
     if bucket.denied is not None:

@@ -6,13 +6,13 @@ number, durations are seconds, percentages 0 to 100. A value that is not known i
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, Literal, TypedDict
 
 from cloudtrain.provisioner.model import JobStatus
 
-# One number for all outputs. It rises when a field goes away or changes what it means; `make docs` refuses to rewrite a
-# schema under the old one.
-SCHEMA_VERSION = 1
+# One number for all outputs. It rises when a field goes away or changes what it means: `make docs` refuses to rewrite a
+# schema under the old number. A new field is no reason.
+SCHEMA_VERSION: Final = 1
 
 
 class Listed(TypedDict):
@@ -34,7 +34,7 @@ class Listed(TypedDict):
 class Listing(TypedDict):
     """``ls``: the newest job first."""
 
-    schema_version: int
+    schema_version: Literal[1]
     jobs: list[Listed]
 
 
@@ -60,7 +60,7 @@ class Try(TypedDict):
 class Job(TypedDict):
     """A whole job: what ``launch`` and ``resume`` end with."""
 
-    schema_version: int
+    schema_version: Literal[1]
     job: str
     name: str
     status: JobStatus
@@ -107,7 +107,7 @@ class Shown(Job):
 class Started(TypedDict):
     """``launch --detach`` and ``resume --detach``."""
 
-    schema_version: int
+    schema_version: Literal[1]
     job: str
     status: JobStatus
 
@@ -143,7 +143,7 @@ class SnapshotTaken(TypedDict):
 class Planned(TypedDict):
     """``plan`` and ``launch --dry-run``: ``offerings`` in the order in which they are tried."""
 
-    schema_version: int
+    schema_version: Literal[1]
     name: str
     cloud: str
     simulated_prices: bool
@@ -197,7 +197,7 @@ class TotalCost(TypedDict):
 class Costs(TypedDict):
     """``cost``: the newest job first."""
 
-    schema_version: int
+    schema_version: Literal[1]
     jobs: list[JobCost]
     total: TotalCost
 
@@ -212,7 +212,7 @@ class Configured(TypedDict):
 class Configuration(TypedDict):
     """``config show``."""
 
-    schema_version: int
+    schema_version: Literal[1]
     settings: dict[str, Configured]
 
 
@@ -229,7 +229,7 @@ class EndedJob(TypedDict):
 class Ended(TypedDict):
     """``stop`` and ``down``."""
 
-    schema_version: int
+    schema_version: Literal[1]
     jobs: list[EndedJob]
 
 
@@ -269,7 +269,7 @@ class LocalFault(TypedDict):
 class LocalStatus(TypedDict):
     """``local status``."""
 
-    schema_version: int
+    schema_version: Literal[1]
     port: int
     pid: int
     hosts: str
@@ -281,5 +281,41 @@ class LocalStatus(TypedDict):
 class LocalFaults(TypedDict):
     """``local fault list``."""
 
-    schema_version: int
+    schema_version: Literal[1]
     faults: list[LocalFault]
+
+
+class Found(TypedDict):
+    """What one check of ``doctor`` says about one place; ``fix`` is empty where all is well."""
+
+    check: str
+    level: str  # "ok" | "warn" | "fail"
+    where: str
+    what: str
+    fix: str
+
+
+class Checked(TypedDict):
+    """``doctor``."""
+
+    schema_version: Literal[1]
+    cloud: str
+    regions: list[str]
+    findings: list[Found]
+
+
+# Each command with `-o json`, and what it prints then.
+OUTPUTS: Final[dict[str, tuple[type, ...]]] = {
+    "launch": (Job, Started, Planned),
+    "plan": (Planned,),
+    "ls": (Listing,),
+    "show": (Shown,),
+    "stop": (Ended,),
+    "resume": (Job, Started),
+    "down": (Ended,),
+    "cost": (Costs,),
+    "doctor": (Checked,),
+    "local status": (LocalStatus,),
+    "local fault list": (LocalFaults,),
+    "config show": (Configuration,),
+}

@@ -6,21 +6,28 @@ the regions of the cheapest pools are looked at: later ones meet the launch's ow
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.account import Finding, Level, Wants
-from cloudtrain.provisioner.errors import AccessError
-from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.model import JobSpec
+from cloudtrain.provisioner.account_checks import check
+from cloudtrain.provisioner.adapters import account_facts
+from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.plan import Plan
 
 REGIONS = 3
 """So many regions are looked at before a launch: more only where none of their pools is left."""
-LOCAL_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The account that is looked at. ``egress``: the SSH server that this network should let us reach."""
+
+    clients: Clients
+    region: str  # of the bucket, and of account-wide calls
+    bucket: str | None = None  # the one that the configuration names; None: the account's own
+    egress: tuple[str, int] = account_facts.AWS_SSH
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +40,9 @@ class Verdict:
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
-        """Failures of the account, or, where no pool is left, all failures; empty where a launch may go on."""
-        failed = tuple(f for f in self.findings if f.level is Level.FAIL)
-        return tuple(f for f in failed if not f.pools) or (() if self.offerings else failed or self.findings)
+        """Failures of the account, or, where no pool is left, all that took one; empty where a launch may go on."""
+        account = tuple(f for f in self.findings if f.level is Level.FAIL and not f.pools)
+        return account or (() if self.offerings else tuple(f for f in self.findings if f.pools))
 
 
 def sift(offerings: tuple[Offering, ...], findings: Iterable[Finding]) -> Verdict:
@@ -45,68 +52,27 @@ def sift(offerings: tuple[Offering, ...], findings: Iterable[Finding]) -> Verdic
     return Verdict(tuple(o for o in offerings if o.pool not in out), troubles)
 
 
-def line(finding: Finding) -> str:
-    """A finding in one line: where, what, and what to do."""
-    where = "" if finding.where == "account" else f"{finding.where}: "
-    return f"{where}{finding.what}; {finding.fix}"
+def examine(ground: Ground, wants: Wants) -> tuple[Finding, ...]:
+    """Read the account and check it for these pools. Blocks some seconds on AWS, at most about 40."""
+    wants = replace(wants, bucket=ground.bucket)
+    facts = account_facts.read(ground.clients, wants, home_region=ground.region, egress=ground.egress)
+    return check(facts, wants)
 
 
-def examine(home: Home, cloud: str, wants: Wants, *, home_region: str | None = None) -> tuple[Finding, ...]:
-    """Read the account and check it for these pools. Blocks some seconds on AWS, at most about 40.
-
-    Raises AccessError where the AWS profile does not exist, and as ``ensure_up`` does.
-    """
-    from cloudtrain.provisioner.account_checks import check  # noqa: PLC0415
-    from cloudtrain.provisioner.adapters import account_facts  # noqa: PLC0415 - boto3, in `begin`'s thread
-    from cloudtrain.provisioner.adapters.clients import Clients  # noqa: PLC0415
-    from cloudtrain.provisioner.adapters.identity import default_region  # noqa: PLC0415
-
-    if cloud == "local":
-        from cloudtrain.provisioner.localcloud.client import ensure_up  # noqa: PLC0415
-
-        local = ensure_up(home.local_home)
-        clients = Clients("local", local_endpoint=local.endpoint_url)
-        region, egress = LOCAL_REGION, ("127.0.0.1", local.port)
-    else:
-        clients = Clients("aws")
-        region, egress = home_region or default_region(clients), account_facts.AWS_SSH
-    return check(account_facts.read(clients, wants, home_region=region, egress=egress), wants)
-
-
-def judge(home: Home, cloud: str, spec: JobSpec, plan: Plan) -> Verdict:
-    """The checks for a plan: of its first regions, and of all others only where nothing is left of those."""
-    wants = Wants(plan.offerings, spec.disk_size_gib, spec.aws, spec.max_run_s)
+def judge(ground: Ground, wants: Wants) -> Verdict:
+    """The checks for a plan's pools: in its first regions, and in all others only where nothing is left of those."""
     first = set(wants.regions[:REGIONS])
-    tried = tuple(o for o in plan.offerings if o.pool.region in first)
-    rest = tuple(o for o in plan.offerings if o.pool.region not in first)
-    verdict = sift(tried, examine(home, cloud, replace(wants, offerings=tried)))
-    if verdict.offerings or (verdict.refusals and any(not f.pools for f in verdict.refusals)) or not rest:
-        return replace(verdict, offerings=verdict.offerings and (*verdict.offerings, *rest))
-    others = sift(rest, examine(home, cloud, replace(wants, offerings=rest)))
+    near = tuple(o for o in wants.offerings if o.pool.region in first)
+    far = tuple(o for o in wants.offerings if o.pool.region not in first)
+    verdict = sift(near, examine(ground, replace(wants, offerings=near)))
+    if verdict.offerings:
+        return replace(verdict, offerings=(*verdict.offerings, *far))
+    if not far or any(not finding.pools for finding in verdict.refusals):
+        return verdict
+    others = sift(far, examine(ground, replace(wants, offerings=far)))
     return Verdict(others.offerings, (*verdict.findings, *(f for f in others.findings if f.pools)))
 
 
-class Preflight:
-    """The checks for a plan, begun at once in a thread of their own."""
-
-    def __init__(self, home: Home, cloud: str, spec: JobSpec, plan: Plan) -> None:
-        self._verdict: Future[Verdict] = Future()
-        threading.Thread(target=self._judge, args=(home, cloud, spec, plan), name="preflight", daemon=True).start()
-
-    def _judge(self, home: Home, cloud: str, spec: JobSpec, plan: Plan) -> None:
-        try:
-            self._verdict.set_result(judge(home, cloud, spec, plan))
-        except BaseException as error:  # noqa: BLE001 - whoever takes the verdict gets it
-            self._verdict.set_exception(error)
-
-    def verdict(self) -> Verdict:
-        """Wait for it. Raises as ``examine`` does."""
-        return self._verdict.result()
-
-
-def refusal(verdict: Verdict) -> AccessError | None:
-    """Why nothing may start, in one line; None where it may."""
-    refusals = verdict.refusals
-    if not refusals:
-        return None
-    return AccessError(f"nothing was started: {len(refusals)} of the account's checks failed")
+def reduced(plan: Plan, verdict: Verdict) -> Plan:
+    """The plan with the pools that are left."""
+    return replace(plan, offerings=verdict.offerings)

@@ -57,7 +57,7 @@ def enabled(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
         )
         yield fail("region", region, f"{region} is not enabled for this account", fix, wants.pools(region))
     else:
-        yield ok("region", region, f"{region} is enabled")
+        yield ok("region", region, "enabled for this account")
 
 
 def _rights(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
@@ -284,10 +284,11 @@ def _offered(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
     by_type: dict[str, list[Pool]] = {}
     for pool in wants.pools(facts.region):
         by_type.setdefault(pool.instance_type, []).append(pool)
+    sound = []
     for kind, pools in by_type.items():
         out = tuple(p for p in pools if (kind, p.zone_id) not in facts.offered)
         if not out:
-            yield ok("offered", facts.region, f"{kind} is offered in each zone of the plan")
+            sound.append(kind)
             continue
         zones = ", ".join(dict.fromkeys(p.zone_id for p in out))
         fix = (
@@ -296,6 +297,8 @@ def _offered(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
         )
         level = fail if len(out) == len(pools) else warn
         yield level("offered", facts.region, f"{kind} is not offered in {zones}", fix, out)
+    if sound:
+        yield ok("offered", facts.region, f"in each zone of the plan: {', '.join(sound)}")
 
 
 _ACCESS = ("UnauthorizedOperation", "AuthFailure", "AccessDenied")

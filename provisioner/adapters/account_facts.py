@@ -84,7 +84,7 @@ def _with_credentials(
     enabled = readers.start("ec2:DescribeRegions", lambda: opt_in(clients, home_region, wants.regions))
     role = readers.start("iam:GetInstanceProfile", lambda: machine_role(clients, home_region, wants.profile))
     spot = readers.start("iam:GetRole", lambda: spot_role(clients, home_region, identity) if wants.spot_pools else None)
-    kept = readers.start("s3:ListBucket", lambda: bucket(clients, identity, home_region))
+    kept = readers.start("s3:ListBucket", lambda: bucket(clients, identity, home_region, wants.bucket))
     regions = [RegionReader(clients, region, wants, identity, readers) for region in wants.regions]
     known = enabled.get()
     return {
@@ -201,10 +201,13 @@ def _may_make_it(iam: Any, identity: Identity) -> bool | None:
 # ---- the bucket
 
 
-def bucket(clients: Clients, identity: Identity, region: str) -> Bucket:
-    """Our bucket of a region, tried with a small object. Raises botocore's errors where S3 does not answer."""
+def bucket(clients: Clients, identity: Identity, region: str, named: str | None = None) -> Bucket:
+    """Our bucket of a region, or the one that is named, tried with a small object.
+
+    Raises botocore's errors where S3 does not answer.
+    """
     s3 = clients.client("s3", region)
-    names = bucket_names(identity.account, region)
+    names = (named,) if named is not None else bucket_names(identity.account, region)
     refused: tuple[str, Unread] | None = None
     for name in names:
         try:

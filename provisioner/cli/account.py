@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from cloudtrain.provisioner.access import Access, enter, open_bucket
+from cloudtrain.provisioner.account import Wants
+from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.adapters.identity import DEFAULT_REGION, default_region
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.localcloud.client import ensure_up
+from cloudtrain.provisioner.preflight import Ground, Verdict, judge
 from cloudtrain.provisioner.settings import Sources
 
 
-def open_account(cloud: str, home: Home) -> Access:
-    """The account, and the bucket that the settings `bucket` and `region` name. Raises AccessError."""
+def ground(cloud: str, home: Home) -> Ground:
+    """What is to be looked at; starts the embedded cloud where that is meant. Raises AccessError for a broken AWS
+    profile."""
     if cloud == "local":
-        return open_bucket(enter(cloud, home))
+        local = ensure_up(home.local_home)
+        clients = Clients("local", local_endpoint=local.endpoint_url)
+        return Ground(clients, DEFAULT_REGION, egress=local.ssh_probe)
     found = Sources.here().found()
     region, bucket = found.get("region"), found.get("bucket")
-    entry = enter(cloud, home, region=region.value if region is not None else None)
-    return open_bucket(entry, bucket=bucket.value if bucket is not None else None)
+    clients = Clients("aws")
+    return Ground(
+        clients,
+        region.value if region is not None else default_region(clients),
+        bucket.value if bucket is not None else None,
+    )
+
+
+def open_checked(cloud: str, home: Home, wants: Wants) -> tuple[Verdict, Access | None]:
+    """What the checks say of the account, and the way into it and its bucket; None where they refuse. Raises
+    AccessError."""
+    looked_at = ground(cloud, home)
+    verdict = judge(looked_at, wants)
+    if verdict.refusals:
+        return verdict, None
+    entry = enter(cloud, home, region=looked_at.region, clients=looked_at.clients)
+    return verdict, open_bucket(entry, bucket=looked_at.bucket)

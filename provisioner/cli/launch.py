@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ from cloudtrain.provisioner import launching
 from cloudtrain.provisioner.cli import plan
 from cloudtrain.provisioner.cli.attend import attend, detached, goes_on
 from cloudtrain.provisioner.cli.jobs import open_store
+from cloudtrain.provisioner.cli.opening import Opening
 from cloudtrain.provisioner.cli.planning import overriding, show_plan
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.errors import EXIT_OK, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.job_secrets import require_secrets
 from cloudtrain.provisioner.overrides import Overrides
 
 
@@ -57,17 +60,17 @@ def command(
     home = Home.from_env()
     prepared = launching.prepare(job_file, cloud=cloud, into=into, flags=flags)
     launching.refuse_if_live(prepared.spec.name, home)
+    require_secrets(prepared.spec, os.environ)
     launching.warm(home, cloud)
-    from cloudtrain.provisioner.cli import account  # noqa: PLC0415 - boto3, only where a cloud is asked
-
-    opened = account.open_account(cloud, home)
+    opening = Opening(cloud, home, prepared)
     try:
         shot = launching.snapshot(prepared, home=home)
+        prepared, access = opening.result()
         show_plan(prepared, shot, as_json=False, aside=True)
         if not (yes or click.confirm("Start it?", default=True, err=True)):
             say("nothing was started")
             return EXIT_OK
-        job_id = launching.submit(prepared, shot, opened, home=home)
+        job_id = launching.submit(prepared, shot, access, home=home)
     except KeyboardInterrupt:
         if _stored(home, prepared.job_id):
             say(goes_on(prepared.job_id))

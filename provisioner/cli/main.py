@@ -34,6 +34,7 @@ COMMANDS = {
     "adopt": "Take over a job that another computer launched.",
     "cost": "What jobs cost, and why.",
     "tunnel": "Bring ports of a job's machine to this computer.",
+    "doctor": "Check the account: what would fail a launch, and its fix.",
     "local": "The cloud on this computer: start, stop, interrupt.",
     "config": "Defaults for flags: show, set, unset.",
     "completion": "Print the script that completes commands and jobs.",

@@ -12,12 +12,14 @@ import pytest
 
 from cloudtrain.provisioner import launching
 from cloudtrain.provisioner.access import Access
+from cloudtrain.provisioner.account import Wants
 from cloudtrain.provisioner.cli import account, attend
 from cloudtrain.provisioner.cli import follow as following
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launching import Prepared
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
+from cloudtrain.provisioner.preflight import Verdict
 from cloudtrain.provisioner.snapshot import Snapshot
 from tests.records import job, over
 
@@ -54,7 +56,7 @@ def no_processes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(launching, "submit", submit)
     monkeypatch.setattr(launching, "warm", lambda home, cloud: None)
-    monkeypatch.setattr(account, "open_account", lambda cloud, home: None)
+    monkeypatch.setattr(account, "open_checked", lambda cloud, home, wants: (Verdict(wants.offerings, ()), object()))
 
 
 def the_job(world: World) -> str:
@@ -176,10 +178,10 @@ def test_the_local_cloud_is_refused_where_there_is_no_process_table(
 
 
 def test_without_an_account_nothing_happens(world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(cloud: str, home: Home) -> Access:
+    def refuse(cloud: str, home: Home, wants: Wants) -> Access:
         raise AccessError("no credentials: `aws configure`")
 
-    monkeypatch.setattr(account, "open_account", refuse)
+    monkeypatch.setattr(account, "open_checked", refuse)
     code, out, err = world.run("launch", job_file, "--yes")
     assert (code, out) == (6, "")
     assert "no credentials" in err

@@ -1,0 +1,69 @@
+"""What ``launch`` says of the account before it asks to go on: the checks of ``doctor``, for the plan's own pools."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cloudtrain.provisioner.account import Finding, Wants
+from cloudtrain.provisioner.cli.words import printable, say
+from cloudtrain.provisioner.errors import AccessError
+from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.launching import Prepared
+
+if TYPE_CHECKING:
+    from cloudtrain.provisioner.access import Access
+    from cloudtrain.provisioner.preflight import Verdict
+
+SHOWN = 12
+"""So many findings are shown; the others are counted."""
+
+
+class Opening:
+    """Opens and checks the account in a thread of its own: it takes some seconds that taking the workdir can fill."""
+
+    def __init__(self, cloud: str, home: Home, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._opened: Future[tuple[Verdict, Access | None]] = Future()
+        spec, plan = prepared.spec, prepared.plan
+        wants = Wants(plan.offerings, spec.disk_size_gib, spec.aws, spec.max_run_s)
+        threading.Thread(target=self._open, args=(cloud, home, wants), name="opening", daemon=True).start()
+
+    def _open(self, cloud: str, home: Home, wants: Wants) -> None:
+        try:
+            from cloudtrain.provisioner.cli import account  # noqa: PLC0415 - boto3, in this thread
+
+            self._opened.set_result(account.open_checked(cloud, home, wants))
+        except BaseException as error:  # noqa: BLE001 - whoever takes the result gets it
+            self._opened.set_exception(error)
+
+    def result(self) -> tuple[Prepared, Access]:
+        """Wait for it, say what is not well, and return the plan without the pools that are out, with the way in.
+
+        Raises AccessError where nothing may start, after every reason was said.
+        """
+        verdict, access = self._opened.result()
+        refusals = verdict.refusals
+        if access is None:
+            _say(refusals)
+            checks = "check above fails" if len(refusals) == 1 else "checks above fail"
+            raise AccessError(f"nothing was started: the {checks}; `cloudtrain doctor` tells when they are mended")
+        _say(verdict.findings)
+        plan = replace(self._prepared.plan, offerings=verdict.offerings)
+        return replace(self._prepared, plan=plan), access
+
+
+def _say(findings: tuple[Finding, ...]) -> None:
+    for finding in findings[:SHOWN]:
+        say(line(finding))
+    if len(findings) > SHOWN:
+        say(f"… and {len(findings) - SHOWN} more: `cloudtrain doctor` shows them")
+
+
+def line(finding: Finding) -> str:
+    """A finding in one line: how bad, where, what, and what to do."""
+    head = "without" if finding.pools else "fails" if finding.level == "fail" else "note"
+    where = "" if finding.where == "account" else f"{finding.where}: "
+    return printable(f"{head}: {where}{finding.what}; {finding.fix}")
