@@ -93,6 +93,15 @@ def way(options: AwsOptions, machine: Machine, region: str) -> tuple[Endpoint, s
     return endpoint, proxy_command(options.ssh_proxy, machine.instance_id, region, endpoint)
 
 
+def login_command(bastion: Bastion) -> str:
+    """A command that only logs in at a bastion: ssh ends with 255 where it could not (ssh(1), exit status)."""
+    return f"ssh -T {_SSH_OPTIONS}{_port(bastion)} -l {bastion.user} -- {bastion.host} true"
+
+
+def _port(bastion: Bastion) -> str:
+    return "" if bastion.port is None else f" -p {bastion.port}"
+
+
 def proxy_command(ssh_proxy: str, instance_id: str, region: str, endpoint: Endpoint) -> str:
     """The command whose stdin and stdout are the connection to the machine's SSH server. Raises UsageError.
 
@@ -104,8 +113,7 @@ def proxy_command(ssh_proxy: str, instance_id: str, region: str, endpoint: Endpo
         if not form.fullmatch(value):
             raise UsageError(f"{value!r} can't stand in a proxy command: it is no instance id, region or address")
     if isinstance(way, Bastion):
-        port = f" -p {way.port}" if way.port is not None else ""
-        return f"ssh {_SSH_OPTIONS} -W {endpoint.host}:{endpoint.port:d}{port} -l {way.user} -- {way.host}"
+        return f"ssh {_SSH_OPTIONS} -W {endpoint.host}:{endpoint.port:d}{_port(way)} -l {way.user} -- {way.host}"
     if way == SSM:
         return (
             f"aws ssm start-session --target {instance_id} --region {region} "

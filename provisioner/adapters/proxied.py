@@ -17,8 +17,8 @@ import tempfile
 import threading
 from collections.abc import Callable
 
-from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.proxy import INSTANCE_CONNECT, programs
+from cloudtrain.provisioner.errors import AccessError, UsageError
+from cloudtrain.provisioner.proxy import INSTANCE_CONNECT, Bastion, login_command, parse, programs
 
 GRACE_S = 2.0  # from SIGTERM to SIGKILL: time for a session to be ended at the far side too
 _WORDS = 300  # bytes of what the command said on stderr
@@ -94,6 +94,37 @@ def require_programs(ssh_proxy: str | None, which: Callable[[str], str | None] =
             raise UsageError(f"ssh_proxy {ssh_proxy} needs version 2 of the AWS CLI: `aws --version` says {said}")
 
 
+def require_bastion(ssh_proxy: str | None) -> None:
+    """Raise AccessError where ``ssh_proxy`` names a bastion that does not let us in. Logs in once; half a minute at most."""
+    bastion = None if ssh_proxy is None else parse(ssh_proxy)
+    if not isinstance(bastion, Bastion):
+        return
+    try:
+        done = subprocess.run(  # noqa: S603 - proxy.py made the command, from checked words alone
+            shlex.split(login_command(bastion)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LOGIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return  # it let us in, and keeps us: only connecting has a limit of its own
+    # One that lets nobody run a command is a bastion all the same.
+    if done.returncode != _SSH_FAILED or any(word in done.stderr for word in ("request failed", "open failed")):
+        return
+    said = next(
+        (" ".join(line.split()) for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing"
+    )
+    raise AccessError(
+        f"the bastion {ssh_proxy} does not let us in ({said}): make `ssh {bastion.user}@{bastion.host}` work without a "
+        "question, then try again"
+    )
+
+
+_SSH_FAILED = 255
+_LOGIN_S = 30.0
 _PACKAGES = {
     "ssh": "OpenSSH's client (openssh-client)",
     "aws": "the AWS CLI, version 2",

@@ -15,6 +15,7 @@ from cloudtrain.provisioner.cli.attend import attend, detached, goes_on
 from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.opening import Opening
 from cloudtrain.provisioner.cli.planning import overriding, show_plan
+from cloudtrain.provisioner.cli.sshing import require_way
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.errors import EXIT_OK, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
@@ -60,6 +61,7 @@ def command(
     home = Home.from_env()
     prepared = launching.prepare(job_file, cloud=cloud, into=into, flags=flags)
     launching.refuse_if_live(prepared.spec.name, home)
+    require_way(prepared.spec.aws, cloud, home)
     require_secrets(prepared.spec, os.environ)
     launching.warm(home, cloud)
     opening = Opening(cloud, home, prepared)

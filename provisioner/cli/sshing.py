@@ -9,10 +9,12 @@ from pathlib import Path
 
 from cloudtrain.provisioner.attempts import live
 from cloudtrain.provisioner.cli.jobs import find, open_store
-from cloudtrain.provisioner.errors import CloudGone, CloudtrainError, NotFound
+from cloudtrain.provisioner.errors import CloudGone, CloudtrainError, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.model import Attempt, JobRecord, Machine, MachineState, Observed
+from cloudtrain.provisioner.localcloud import client
+from cloudtrain.provisioner.model import Attempt, AwsOptions, JobRecord, Machine, MachineState, Observed
 from cloudtrain.provisioner.ports import Target
+from cloudtrain.provisioner.proxy import Bastion, parse
 
 CONFIG = "ssh_config"
 KNOWN_HOSTS = "known_hosts"
@@ -45,6 +47,23 @@ def require_ssh() -> str:
     if program is None:
         raise CloudtrainError("there is no `ssh` on PATH: install OpenSSH's client (openssh-client), then try again")
     return program
+
+
+def require_way(options: AwsOptions, cloud: str, home: Home) -> None:
+    """Raise where a job's machines could not be reached from here: before anything is spent. A bastion is logged in to."""
+    from cloudtrain.provisioner.adapters.proxied import require_bastion, require_programs  # noqa: PLC0415 - as below
+
+    if cloud == "local":
+        running = client.find(home.local_home)
+        if running is None or running.hosts != "netns":
+            return  # its machines are this computer's neighbours
+        if options.ssh_proxy is None or not isinstance(parse(options.ssh_proxy), Bastion):
+            raise UsageError(
+                "the local cloud's machines stand behind its bastion: write `ssh_proxy: root@cloudtrain-bastion` under "
+                "resources.aws; `cloudtrain local status` tells how ssh gets there"
+            )
+    require_programs(options.ssh_proxy)
+    require_bastion(options.ssh_proxy)
 
 
 def way_to(home: Home, job: str, number: int | None = None) -> Way:
