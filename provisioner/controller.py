@@ -13,6 +13,7 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller_process import handed_lock, pid_path, try_lock
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.job_secrets import drop_where_over
 from cloudtrain.provisioner.journal import DrivenElsewhere
 from cloudtrain.provisioner.loop import JobLoop
 from cloudtrain.provisioner.ports import Clock, Store
@@ -35,10 +36,12 @@ class Controller:
 
     def run(self) -> None:
         """Until no job has been live for a while."""
+        drop_where_over(self._home, self._store)  # the controller before this one may have been killed at a job's end
         idle_since = self._clock.now()
         while self._clock.now() - idle_since < IDLE_EXIT_S:
             for job_id in [job_id for job_id, thread in self._threads.items() if not thread.is_alive()]:
                 del self._threads[job_id]
+                drop_where_over(self._home, self._store)
             for stored in self._store.list(live_only=True):
                 job_id = stored.record.job_id
                 if job_id not in self._threads and stored.record.driver == self._home.id and not stored.resting:

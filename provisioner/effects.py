@@ -20,6 +20,7 @@ from cloudtrain.provisioner.errors import (
     RemoteError,
     UsageError,
 )
+from cloudtrain.provisioner.job_secrets import kept_secrets
 from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, JobRecord, LaunchRequest, Machine
 from cloudtrain.provisioner.outcomes import (
     Collected,
@@ -108,6 +109,7 @@ class Effects:
                 found = replace(found, root_gib=max(found.root_gib, image.root_gib))
                 return Resolved(attempt.generation, found, self._reach.cloud.price(attempt.pool))
             self._reach.cloud.prepare(record.job_id, record.owner, [attempt.pool.region], record.spec.aws)
+            kept_secrets(record, self._reach.job_dir)  # before anything is paid for
             self._fence(record, attempt.generation)
             request = self._request(record, attempt)
             keep_attempt(record, attempt.generation, self._reach.objects, self._reach.job_dir)
@@ -184,7 +186,8 @@ class Effects:
             mounts=record.mounts,
         )
         snapshot = self._reach.job_dir if record.snapshot_sha256 else None
-        with bundle(config, snapshot, with_deps=image.agent_brings_boto3) as stream:
+        values = kept_secrets(record, self._reach.job_dir)
+        with bundle(config, snapshot, values, with_deps=image.agent_brings_boto3) as stream:
             timeout_s = _ship_timeout_s(snapshot)
             result = self._reach.remote.run(target, ship_command(image.venv), stdin=stream, timeout_s=timeout_s)
         answer = _last_json(result.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller_process import ensure
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.job_secrets import keep_secrets
 from cloudtrain.provisioner.model import JobRecord, JobSpec
 from cloudtrain.provisioner.overrides import Overrides
 from cloudtrain.provisioner.plan import Plan, make_plan
@@ -84,6 +86,7 @@ def submit(prepared: Prepared, shot: Snapshot, access: Access, *, home: Home) ->
         snapshot_sha256=shot.sha256,
         on_demand_usd_per_hour=prepared.plan.on_demand_usd_per_hour,
     )
+    keep_secrets(prepared.spec, os.environ, home.job_dir(prepared.job_id))
     try:
         SqliteStore(home.db).add(record)
     except Conflict as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cloudtrain.provisioner.decide import decide
 from cloudtrain.provisioner.errors import Conflict
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.job_secrets import drop_where_over
 from cloudtrain.provisioner.localcloud.client import find
 from cloudtrain.provisioner.model import JobRecord, Observed
 from cloudtrain.provisioner.ports import Store
@@ -33,4 +34,6 @@ def settle(home: Home, store: Store, now: float) -> tuple[str, ...]:
         for text in lost.events:
             store.add_event(record.job_id, now, text)
         lines.append(f"job {record.job_id}: {lost.record.detail}")
+    if lines:
+        drop_where_over(home, store)
     return tuple(lines)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import os
 import shlex
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO
@@ -15,7 +16,7 @@ from typing import BinaryIO
 import cloudtrain
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.snapshot import MANIFEST_NAME, MTIME, TAR_NAME
-from cloudtrain.trainer.contract import AgentConfig, to_json
+from cloudtrain.trainer.contract import SECRETS_NAME, AgentConfig, to_json
 
 # What boto3 needs to reach S3 with an instance role: the seven pure-Python distributions, and of botocore's 20 MB of
 # service descriptions those of S3 and STS and what every client reads.
@@ -73,16 +74,20 @@ def ship_command(venv: str | None) -> str:
     return f"{unpack}\n{choose}"
 
 
-def bundle(config: AgentConfig, snapshot_dir: Path | None, *, with_deps: bool) -> BinaryIO:
+def bundle(
+    config: AgentConfig, snapshot_dir: Path | None, secrets: Mapping[str, str] | None = None, *, with_deps: bool
+) -> BinaryIO:
     """The stream, read once from start to end and closed by the caller; the snapshot is not copied on the way.
 
-    ``snapshot_dir`` holds what ``snapshot.take`` wrote; None for a job without a workdir. Raises CloudtrainError
-    where the snapshot is missing.
+    ``snapshot_dir`` holds what ``snapshot.take`` wrote; None for a job without a workdir. ``secrets``: values by name.
+    Raises CloudtrainError where the snapshot is missing.
     """
     parts: list[BinaryIO] = [io.BytesIO(_agent_code())]
     if with_deps:
         parts.append(io.BytesIO(_libraries()))
     parts += _member("incoming/agent.json", to_json(config).encode(), mode=0o600)
+    if secrets:
+        parts += _member(f"incoming/{SECRETS_NAME}", json.dumps(dict(secrets)).encode(), mode=0o600)
     if snapshot_dir is not None:
         try:
             parts += _member(f"incoming/{MANIFEST_NAME}", (snapshot_dir / MANIFEST_NAME).read_bytes())

@@ -4,7 +4,7 @@ Everything here is a plain value with a JSON form. Files on the machine live und
 
     agent/        the shipped package (``agent/cloudtrain/trainer/...``), first on PYTHONPATH
     deps/         pure-Python wheels for the agent, where the image has none (else absent)
-    incoming/     agent.json, snapshot.tar, snapshot.json as they arrived
+    incoming/     agent.json, secrets.json, snapshot.tar, snapshot.json as they arrived
     work/         the workdir snapshot, the job's current directory
     checkpoints/  CLOUDTRAIN_CHECKPOINT_DIR
     outputs/      CLOUDTRAIN_OUTPUT_DIR
@@ -44,6 +44,7 @@ ENV_MOUNT_ROOT = "CLOUDTRAIN_MOUNT_ROOT"  # before an absolute target of file_mo
 
 CHECKPOINT_PREFIX = "step-"
 MANIFEST_NAME = "MANIFEST.json"
+SECRETS_NAME = "secrets.json"  # in incoming/, 0600: the secrets' values by name, a JSON object
 
 
 def checkpoint_name(step: int) -> str:
@@ -132,8 +133,8 @@ class Utilisation:
     gpu_count: int = 0
 
 
-# The agent's phases: checking, mounting, setup, restoring, running, saving, then one of these, which is only reported once
-# outputs, logs and the last checkpoint are durable in the bucket.
+# The agent's phases: checking, mounting, setup, restoring, running, saving, then one of these, which is only reported
+# once outputs, logs and the last checkpoint are durable in the bucket.
 FINAL_PHASES = ("done", "failed", "stopped")
 
 

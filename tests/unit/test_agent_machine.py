@@ -173,6 +173,21 @@ def test_the_last_words(tmp_path: Path, text: bytes, expected: str) -> None:
     assert last_line(tmp_path / "log") == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "secret", "expected"),
+    [
+        ("token=canary-1234 is wrong", "canary-1234", "token=*** is wrong"),
+        ("second-line", "first-line\nsecond-line", "***"),
+        ("x" * 65536 + " refused", "x" * 65536, "*** refused"),
+        ("the abc", "abc", "the abc"),  # a word like any other
+        ("say c\x1banary-1234", "c\x1banary-1234", "say ***"),
+    ],
+)
+def test_the_last_words_hold_no_secret(tmp_path: Path, text: str, secret: str, expected: str) -> None:
+    (tmp_path / "log").write_text(text)
+    assert last_line(tmp_path / "log", (secret,)) == expected
+
+
 def test_a_full_disk_shows_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("Traceback\nOSError: [Errno 28] No space left on device: 'x'\n")
     assert says_disk_full(tmp_path / "log")

@@ -55,6 +55,19 @@ def test_the_config_arrives_as_it_is_and_is_nobody_elses_business(tmp_path: Path
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_secrets_arrive_as_they_are_and_only_when_there_are_some(tmp_path: Path) -> None:
+    values = {"TOKEN": 'it\'s "quoted"\nand 中文 \udcff', "LONG": "x" * 65536}
+    home = tmp_path / "machine"
+    home.mkdir()
+    with bundle(CONFIG, None, values, with_deps=False) as stream:
+        subprocess.run(["tar", "-xf", "-"], cwd=home, input=stream.read(), check=True)
+    path = home / "incoming" / "secrets.json"
+    assert json.loads(path.read_bytes()) == values
+    assert path.stat().st_mode & 0o777 == 0o600
+    with bundle(CONFIG, None, {}, with_deps=False) as stream:
+        assert b"incoming/secrets.json" not in stream.read()
+
+
 def test_the_snapshot_arrives_and_the_machine_can_verify_and_unpack_it(tmp_path: Path) -> None:
     work = tmp_path / "work"
     (work / "中文 dir").mkdir(parents=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import signal
@@ -43,9 +44,11 @@ def main(root: Path) -> int:
     restarted, ran_s = _been_here(places, config)
     for path in (places.progress, places.notice):
         path.unlink(missing_ok=True)
-    job_env = job_environment(config, places, os.environ, count_gpus())
+    secrets = _secrets(places)
+    gpus = count_gpus()
+    job_env = job_environment(config, places, os.environ, gpus, secrets)
     host = make_host(config.host, os.environ)
-    checks = Checks(config, places, job_env, real=host.real)
+    checks = Checks(config, places, job_environment(config, places, os.environ, gpus), real=host.real)
     checks.look()
     running = None if restarted else _start_at_once(config, places, job_env, checks)
 
@@ -62,6 +65,7 @@ def main(root: Path) -> int:
         host,
         job_env=job_env,
         checks=checks,
+        hide=tuple(secrets.values()),
         connect=lambda: _connect(config.bucket, config.region),
         watch=lambda: _watch(host),
         mounter=mounter,
@@ -97,6 +101,17 @@ def _start_at_once(config: AgentConfig, places: Places, job_env: dict[str, str],
         return start(config, places, job_env, "run", config.run)
     except (OSError, KeyError):
         return None
+
+
+def _secrets(places: Places) -> dict[str, str]:
+    """The values of the job's secrets, whose file is from now on the agent's alone."""
+    if not places.secrets.exists():
+        return {}
+    places.secrets.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(places.secrets, 0, 0)
+    values: dict[str, str] = json.loads(places.secrets.read_bytes())
+    return values
 
 
 def _take_lock(places: Places, generation: int) -> IO[str] | None:

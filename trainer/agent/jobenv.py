@@ -15,12 +15,15 @@ ENV_ROOT = "CLOUDTRAIN_ROOT"  # on a local host: the folder that stands in for /
 NOTICE_GRACE_S = 90  # of EC2's 120 s, less the margin for the upload
 
 
-def job_environment(config: AgentConfig, places: Places, base: Mapping[str, str], gpus: int) -> dict[str, str]:
-    """What ``setup`` and ``run`` see. ``base`` is the agent's own; ours wins over the user's ``envs``."""
+def job_environment(
+    config: AgentConfig, places: Places, base: Mapping[str, str], gpus: int, secrets: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What ``setup`` and ``run`` see. ``base`` is the agent's own; ours wins over the user's ``envs`` and secrets."""
     env = {name: value for name, value in base.items() if name not in _AGENT_ONLY}
     if config.login_user is not None:
         env.update(_login(config.login_user))
     env.update(config.envs)
+    env.update(secrets or {})
     paths = [str(places.agent), *filter(None, [config.envs.get("PYTHONPATH")])]
     env.update(
         {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..contract import SECRETS_NAME
+
 
 @dataclass(frozen=True)
 class Places:
@@ -26,6 +28,11 @@ class Places:
     def config(self) -> Path:
         """``AgentConfig``, as it arrived."""
         return self.root / "incoming" / "agent.json"
+
+    @property
+    def secrets(self) -> Path:
+        """The values of the job's secrets; absent for a job without any."""
+        return self.root / "incoming" / SECRETS_NAME
 
     @property
     def snapshot(self) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ _AT_MOST_EVERY_S = 0.2  # for a status that changed
 _BALLAST_BYTES = 64 << 10
 _TAIL_BYTES = 8 << 10
 _LINE_CHARACTERS = 300
+_SECRET_CHARACTERS = 4  # a shorter secret is a word like any other
 _NO_SPACE = ("No space left on device", "[Errno 28]")
 
 
@@ -67,26 +69,38 @@ def _without_time(status: AgentStatus) -> AgentStatus:
     return replace(status, heartbeat_at=0.0, run_seconds=0.0)
 
 
-def last_line(log: Path) -> str:
-    """The last line of a log that says something, cut to a sensible length; "" where there is none."""
-    for line in reversed(_tail(log).replace("\r", "\n").splitlines()):
-        text = "".join(c for c in line if c.isprintable()).strip()
+def last_line(log: Path, hide: Collection[str] = ()) -> str:
+    """The last line of a log that says something, cut to a sensible length; "" where there is none.
+
+    ``hide``: secrets, of which nothing may travel further than the log itself.
+    """
+    lines = [_printable(line) for secret in hide for line in secret.splitlines()]
+    hidden = sorted((line for line in lines if len(line) >= _SECRET_CHARACTERS), key=len, reverse=True)
+    more = 2 * max((len(line.encode("utf-8", "replace")) for line in hidden), default=0)
+    for line in reversed(_tail(log, _TAIL_BYTES + more).replace("\r", "\n").splitlines()):
+        text = _printable(line)
+        for secret in hidden:
+            text = text.replace(secret, "***")
         if text:
             return text if len(text) <= _LINE_CHARACTERS else text[: _LINE_CHARACTERS - 1] + "…"
     return ""
 
 
+def _printable(line: str) -> str:
+    return "".join(c for c in line if c.isprintable()).strip()
+
+
 def says_disk_full(log: Path) -> bool:
     """Whether the log's end holds the system's words for a full disk."""
-    tail = _tail(log)
+    tail = _tail(log, _TAIL_BYTES)
     return any(words in tail for words in _NO_SPACE)
 
 
-def _tail(log: Path) -> str:
-    """The last few KiB; bytes that are no UTF-8, and a character cut in two, become replacement characters."""
+def _tail(log: Path, size: int) -> str:
+    """The last ``size`` bytes; those that are no UTF-8, and a character cut in two, become replacement characters."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            file.seek(max(0, log.stat().st_size - size))
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

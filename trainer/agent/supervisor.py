@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..contract import (
@@ -66,6 +66,7 @@ class Supervisor:
         *,
         job_env: Mapping[str, str],
         checks: Checks,
+        hide: Collection[str] = (),
         connect: Callable[[], Objects],
         watch: Callable[[], Watcher | None],
         mounter: Mounter | None = None,
@@ -73,8 +74,9 @@ class Supervisor:
         restarted: bool = False,
         ran_s: float = 0.0,
     ) -> None:
-        """``mounter``: where there is data to bring first. ``running``: ``run``, where it was started already.
-        ``restarted``: an agent of this attempt was here before; the first one started ``ran_s`` ago."""
+        """``hide``: texts that our own words must not hold. ``mounter``: where there is data to bring first.
+        ``running``: ``run``, where it was started already. ``restarted``: an agent of this attempt was here before;
+        the first one started ``ran_s`` ago."""
         self._config = config
         self._places = places
         self._host = host
@@ -88,6 +90,7 @@ class Supervisor:
             self._note_run(running)
         self._courier = Courier(config, places, connect)
         self._checks = checks
+        self._hide = hide
         self._sampler = Sampler()
         self._reporter = Reporter(places)
         self._watcher: Watcher | None = None
@@ -285,7 +288,7 @@ class Supervisor:
         state = self._state
         state.current, state.in_setup, state.setup_done = None, False, True
         if state.stop is None and code != 0:
-            words = f"setup {exited(code)}{said(last_line(self._places.job_log))}"
+            words = f"setup {exited(code)}{said(last_line(self._places.job_log, self._hide))}"
             self._end(Verdict("failed", words, "machine" if self._disk_is_full() else "job"))
         else:
             self._go_on()
@@ -352,7 +355,7 @@ class Supervisor:
             stop=state.stop,
             exit_code=state.exit_code,
             done=state.progress.done,
-            last_line=last_line(log),
+            last_line=last_line(log, self._hide),
             disk_full=self._disk_is_full(),
         )
         state.phase = "saving"
