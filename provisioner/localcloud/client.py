@@ -42,6 +42,13 @@ class LocalCloud:
     secret: str
     hosts: str
     boot_s: float
+    account: str = "ready"
+    ssh_probe_port: int = 0
+
+    @property
+    def ssh_probe(self) -> tuple[str, int]:
+        """What stands for a public SSH server, to find out whether this network lets SSH out: address and port."""
+        return ("127.0.0.1", self.ssh_probe_port)
 
     @property
     def endpoint_url(self) -> str:
@@ -54,25 +61,38 @@ def find(local_home: Path) -> LocalCloud | None:
     try:
         text = json.loads((local_home / DAEMON_FILE).read_text())
         pid, started = int(text["pid"]), text["process_started"]
-        cloud = LocalCloud(text["id"], int(text["port"]), pid, text["secret"], text["hosts"], float(text["boot_s"]))
+        cloud = LocalCloud(
+            text["id"],
+            int(text["port"]),
+            pid,
+            text["secret"],
+            text["hosts"],
+            float(text["boot_s"]),
+            text["account"],
+            int(text["ssh_probe_port"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
     alive = _locked(local_home / LOCK_FILE) and process_started(pid) == started
     return cloud if alive else None
 
 
-def ensure_up(local_home: Path, *, hosts: str | None = None, boot_s: float | None = None) -> LocalCloud:
+def ensure_up(
+    local_home: Path, *, hosts: str | None = None, boot_s: float | None = None, account: str | None = None
+) -> LocalCloud:
     """The embedded cloud of a local home, started where none runs. Blocks up to 20 s, about one when it starts.
 
-    ``hosts`` ("embedded" | "sshd" | "netns") and ``boot_s`` say how it is to be; None leaves it as it is. Raises UsageError where
-    it runs otherwise or its extra is not installed, CloudtrainError where it does not come up.
+    ``hosts`` ("embedded" | "sshd" | "netns"), ``boot_s`` and ``account`` ("ready" | "empty") say how it is to be; None leaves it
+    as it is. Raises UsageError where it runs otherwise or its extra is not installed, CloudtrainError where it does not
+    come up.
     """
     cloud = find(local_home)
     if cloud is None:
         with _one_starter(local_home):
-            cloud = find(local_home) or _start(local_home, hosts or "embedded", boot_s or 0.0)
-    if (hosts is not None and cloud.hosts != hosts) or (boot_s is not None and cloud.boot_s != boot_s):
-        now = f"--hosts {cloud.hosts} --boot {cloud.boot_s:g}s"
+            cloud = find(local_home) or _start(local_home, hosts or "embedded", boot_s or 0.0, account or "ready")
+    wanted = (hosts or cloud.hosts, cloud.boot_s if boot_s is None else boot_s, account or cloud.account)
+    if wanted != (cloud.hosts, cloud.boot_s, cloud.account):
+        now = f"--hosts {cloud.hosts} --boot {cloud.boot_s:g}s --account {cloud.account}"
         raise UsageError(f"the local cloud already runs with {now}: end it first with `cloudtrain local down`")
     return cloud
 
@@ -131,6 +151,16 @@ def fault_list(cloud: LocalCloud) -> list[dict[str, Any]]:
 def fault_clear(cloud: LocalCloud, fault_id: int | None = None) -> int:
     """Drop one injected error, or all; returns how many."""
     return int(call(cloud, "DELETE", "faults", {"id": fault_id})["cleared"])
+
+
+def plant(cloud: LocalCloud, name: str, region: str | None = None) -> None:
+    """Plant an account fault (``plants.PLANTS``), in one region or in all. Raises UsageError."""
+    call(cloud, "POST", "plants", {"name": name, "region": region})
+
+
+def plant_clear(cloud: LocalCloud) -> int:
+    """Take all account faults away, and put back what they took; returns how many there were."""
+    return int(call(cloud, "DELETE", "plants")["cleared"])
 
 
 def cutoff(cloud: LocalCloud, job: str, *, cut: bool = True) -> list[str]:
@@ -199,7 +229,7 @@ def _one_starter(local_home: Path) -> Iterator[None]:
         yield
 
 
-def _start(local_home: Path, hosts: str, boot_s: float) -> LocalCloud:
+def _start(local_home: Path, hosts: str, boot_s: float, account: str) -> LocalCloud:
     import subprocess  # noqa: PLC0415 - for this alone, and `find` must be quick
 
     if hosts == "netns":
@@ -213,6 +243,7 @@ def _start(local_home: Path, hosts: str, boot_s: float) -> LocalCloud:
     log = local_home / LOG_FILE
     module = "cloudtrain.provisioner.localcloud.daemon"
     command = [sys.executable, "-m", module, "--home", str(local_home), "--hosts", hosts, "--boot", str(boot_s)]
+    command += ["--account", account]
     # A local run must not be able to touch an account: the daemon never sees the user's keys. Nor the mark of a host
     # that this may itself run on: its cloud would end the daemon with it.
     ours = ("AWS_", "CLOUDTRAIN_LOCAL_")

@@ -32,6 +32,8 @@ class Control:
             ("POST", "cutoff"): self._cutoff,
             ("GET", "faults"): lambda _: {"faults": state.faults.documents()},
             ("POST", "faults"): lambda body: state.faults.add(Fault(**body)).document(),
+            ("POST", "plants"): self._plant,
+            ("DELETE", "plants"): lambda _: {"cleared": state.planted.clear()},
             ("DELETE", "faults"): lambda body: {"cleared": state.faults.clear(body.get("id"))},
         }
 
@@ -59,6 +61,7 @@ class Control:
             "machines": machines,
             "interrupts": interrupts,
             "faults": self.state.faults.documents(),
+            "planted": self.state.planted.documents(),
             "bastion": None if self.machines.bastion is None else asdict(self.machines.bastion.about()),
             "note": NOTE,
         }
@@ -93,6 +96,10 @@ class Control:
             rebalance=bool(body.get("rebalance", False)),
         )
         return {"machine_known": self.machines.request(interrupt)}
+
+    def _plant(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        self.state.planted.add(str(body["name"]), body.get("region"))
+        return {"planted": self.state.planted.documents()}
 
     def _cutoff(self, body: Mapping[str, Any]) -> dict[str, Any]:
         job, cut = str(body["job"]), bool(body.get("cut", True))

@@ -57,6 +57,7 @@ class Server:
     def start(self) -> None:
         """Serve at once. moto takes a second to load: the calls that need it wait, and whoever starts us need not."""
         self.machines.start()
+        self.state.planted.probe.open()
         self._thread.start()
         self._loader.start()
 
@@ -89,6 +90,8 @@ class Server:
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
+        self.state.planted.probe.close()
+        self.overlay.account.close()
         if self._semantics is not None:
             self._semantics.uninstall()
 
@@ -97,7 +100,11 @@ def _quiet_handler() -> type[Any]:
     from werkzeug.serving import WSGIRequestHandler  # noqa: PLC0415 - after the lock
 
     class Handler(WSGIRequestHandler):
-        """No line per request, and none for a client that went away."""
+        """No line per request, and none for a client that went away. The Date is the application's to give."""
+
+        def send_response(self, code: int, message: str | None = None) -> None:
+            """The status line alone."""
+            self.send_response_only(code, message)
 
         def log_request(self, *args: object, **kwargs: object) -> None:
             """Nothing."""
@@ -122,7 +129,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ALREADY_RUNNING
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
-    options = Options(arguments.hosts, arguments.boot, arguments.hide, arguments.keep, arguments.idle, arguments.seed)
+    options = Options(
+        arguments.hosts,
+        arguments.boot,
+        arguments.hide,
+        arguments.keep,
+        arguments.idle,
+        arguments.seed,
+        arguments.account,
+    )
     state = _state(home, options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: state.stop.set())
@@ -180,6 +195,8 @@ def _announce(state: LocalState, port: int, home: Path) -> None:
         "secret": state.secret,
         "hosts": state.options.hosts,
         "boot_s": state.options.boot_s,
+        "account": state.options.account,
+        "ssh_probe_port": state.planted.probe.port,
         "moto": importlib.metadata.version("moto"),
     }
     temporary = home / f".{DAEMON_FILE}.{os.getpid()}"
@@ -236,6 +253,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=float, default=default.keep_s, help="seconds that an ended machine is listed")
     parser.add_argument("--idle", type=float, default=default.idle_s, help="seconds without use until it leaves")
     parser.add_argument("--seed", type=int, default=default.seed, help="of the simulated prices")
+    parser.add_argument("--account", choices=("ready", "empty"), default=default.account, help="set up, or not yet")
     return parser.parse_args(argv)
 
 

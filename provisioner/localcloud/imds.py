@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain.provisioner.localcloud.calls import machine_token
 from cloudtrain.provisioner.localcloud.state import ROLE, Life, LocalState, stamp, user_data_text
 
 MAX_TTL_S = 21600
@@ -114,7 +115,7 @@ class Imds:
                 "Type": "AWS-HMAC",
                 "AccessKeyId": f"ASIALOCAL{life.instance_id[2:13].upper()}",
                 "SecretAccessKey": "a-machine-of-the-local-cloud",
-                "Token": f"local-{self.state.id}-{life.instance_id}",
+                "Token": machine_token(self.state.id, life.instance_id),
                 "Expiration": stamp(now + CREDENTIALS_S),
             }
         )

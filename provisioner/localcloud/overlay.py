@@ -20,19 +20,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, unquote
+from wsgiref.handlers import format_date_time
 from xml.sax.saxutils import escape
 
+from cloudtrain.provisioner.localcloud.account import Account
+from cloudtrain.provisioner.localcloud.authority import Authority
+from cloudtrain.provisioner.localcloud.calls import Environ, read_call
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.control import Control
 from cloudtrain.provisioner.localcloud.faults import Call
 from cloudtrain.provisioner.localcloud.imds import Imds
+from cloudtrain.provisioner.localcloud.plants import Refused
 from cloudtrain.provisioner.localcloud.resources import Resources
 from cloudtrain.provisioner.localcloud.state import LocalState
 
 log = logging.getLogger(__name__)
 
-Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 Headers = list[tuple[str, str]]
 
@@ -67,7 +70,9 @@ class Overlay:
         self._moto_ready = threading.Event()
         self._control = control
         self._imds = Imds(state)
-        self._resources = Resources(state)
+        self.account = Account(state)
+        self._resources = Resources(state, self.account)
+        self._authority = Authority(state, self._resources)
         self._s3_writes = threading.Lock()
         self.ec2_ready = threading.Event()
 
@@ -118,15 +123,18 @@ class Overlay:
         if "/ec2/aws4_request" in environ.get("HTTP_AUTHORIZATION", ""):
             self.ec2_ready.wait()
         call = read_call(environ, self._zone_of)
+        start_response = self._dated(start_response, call)
         if not whole:
             text = "The request body terminated unexpectedly"
             return self._error(start_response, call, environ, "IncompleteBody", text, 400)
-        self._resources.before(call.service, call.fields["region"], call.fields.get("bucket", ""))
+        refused = self._refused(call, environ)
         fault = self.state.faults.meet(call)
         if fault is not None:
             time.sleep(fault.delay_s)
             if not fault.lost:
                 return self._error(start_response, call, environ, fault.code, fault.text(call), fault.http_status())
+        if refused is not None:
+            return self._error(start_response, call, environ, refused.code, refused.message, refused.status)
         if call.service == "ec2" and call.action in UNSERVED:
             text = f"The local cloud does not serve {call.action}"
             return self._error(start_response, call, environ, "UnsupportedOperation", text, 400)
@@ -135,6 +143,24 @@ class Overlay:
             _drop(environ)
         start_response(status, headers)
         return [body]
+
+    def _refused(self, call: Call, environ: Environ) -> Refused | None:
+        """Prepare what the call needs; what it runs into, should the account or the caller's rights refuse it."""
+        try:
+            self._resources.before(call.service, call.fields["region"], call.fields.get("bucket", ""))
+            return self.state.planted.refused(call) or self._authority.refused(call, environ)
+        except Exception as error:
+            log.exception("%s %s could not be prepared", call.service, call.action)
+            return Refused("InternalError", 500, f"The local cloud failed before {call.action}: {error!r}")
+
+    def _dated(self, start_response: StartResponse, call: Call) -> StartResponse:
+        """``start_response`` with the Date: off, where the caller's clock is to seem so."""
+
+        def start(status: str, headers: Headers, exc_info: Any = None) -> Any:
+            date = format_date_time(self.state.clock() + self.state.planted.skew_s(call))
+            return start_response(status, [*((n, v) for n, v in headers if n.lower() != "date"), ("Date", date)])
+
+        return start
 
     def _ask_moto(self, environ: Environ, call: Call) -> tuple[str, Headers, bytes]:
         answer: list[tuple[str, Headers]] = []
@@ -184,52 +210,6 @@ class Overlay:
     def _reply(self, start_response: StartResponse, status: int, headers: Headers, body: bytes) -> Iterable[bytes]:
         start_response(f"{status} {REASONS.get(status, 'OK')}", [*headers, ("Content-Length", str(len(body)))])
         return [body]
-
-
-def read_call(environ: Environ, zone_of: Callable[[str, str, str], str | None]) -> Call:
-    """Name a request: service and region from its signature, the action as the service spells it, its fields."""
-    query = dict(parse_qsl(str(environ.get("QUERY_STRING", "")), keep_blank_values=True))
-    scope = str(environ.get("HTTP_AUTHORIZATION", "")).partition("Credential=")[2].partition(",")[0]
-    parts = (scope or query.get("X-Amz-Credential", "")).split("/")
-    region, service = (parts[2], parts[3]) if len(parts) >= 5 else ("us-east-1", "s3")
-    fields = {"region": region, "service": service}
-    target = str(environ.get("HTTP_X_AMZ_TARGET", ""))
-    if service == "s3":
-        bucket, _, key = unquote(str(environ.get("PATH_INFO", ""))).lstrip("/").partition("/")
-        return Call(service, _s3_action(environ["REQUEST_METHOD"], key, query), fields | {"bucket": bucket, "key": key})
-    if target:
-        return Call(service, target.rpartition(".")[2], fields)
-    form = query | _form(environ)
-    action = form.get("Action", "")
-    if service == "ec2" and action == "RunInstances":
-        fields["instance_type"] = form.get("InstanceType", "")
-        fields["capacity_type"] = "spot" if form.get("InstanceMarketOptions.MarketType") == "spot" else "on-demand"
-        subnet = form.get("SubnetId") or form.get("NetworkInterface.1.SubnetId", "")
-        zone_id = form.get("Placement.AvailabilityZoneId")
-        fields["zone_id"] = zone_id or zone_of(subnet, region, form.get("Placement.AvailabilityZone", "")) or ""
-    return Call(service, action, form | fields)
-
-
-def _form(environ: Environ) -> dict[str, str]:
-    if not str(environ.get("CONTENT_TYPE", "")).startswith("application/x-www-form-urlencoded"):
-        return {}
-    body = environ["wsgi.input"].read()
-    environ["wsgi.input"].seek(0)
-    return {name: values[0] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
-
-
-def _s3_action(method: str, key: str, query: dict[str, str]) -> str:
-    if key == "":
-        return {"GET": "ListObjectsV2", "HEAD": "HeadBucket", "PUT": "CreateBucket", "POST": "DeleteObjects"}.get(
-            method, "DeleteBucket"
-        )
-    if "uploadId" in query:
-        return {"PUT": "UploadPart", "POST": "CompleteMultipartUpload", "GET": "ListParts"}.get(
-            method, "AbortMultipartUpload"
-        )
-    if "uploads" in query:
-        return "CreateMultipartUpload"
-    return {"GET": "GetObject", "HEAD": "HeadObject", "PUT": "PutObject"}.get(method, "DeleteObject")
 
 
 def _buffer(environ: Environ) -> bool:

@@ -40,6 +40,7 @@ class Launch:
     root_device: str
     root_gib: int
     type_architectures: tuple[str, ...]
+    exists: bool  # EC2 has the type somewhere
     offered: bool  # the type is offered in the zone
     zone: str
     spot_price: Decimal | None
@@ -128,6 +129,10 @@ def _price(launch: Launch, spot: Mapping[str, Any]) -> Refusal | None:
 
 
 def _architecture(launch: Launch) -> Refusal | None:
+    if not launch.exists:
+        kind = launch.params.get("InstanceType")
+        text = f"The following supplied instance types do not exist: [{kind}]"
+        return Refusal("InvalidInstanceType.NotFound", text)
     if launch.type_architectures and launch.image_architecture not in launch.type_architectures:
         text = f"The architecture '{launch.type_architectures[0]}' of the specified instance type does not match the"
         text += f" architecture '{launch.image_architecture}' of the specified AMI. Specify an instance type and an AMI"

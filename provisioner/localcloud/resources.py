@@ -1,4 +1,4 @@
-"""What exists in the embedded cloud from the start, as in an account that was set up: images, role, profile, bucket.
+"""What exists in the embedded cloud from the start: AWS's images and a default network, and what `setup` makes.
 
 Made on the first call to a service in a region, so that nothing is loaded that nobody uses.
 """
@@ -13,14 +13,34 @@ from functools import cache
 from typing import Any
 
 from cloudtrain.provisioner.adapters.images import IMAGES
+from cloudtrain.provisioner.localcloud.account import Account, make_spot_role
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.state import ROLE, LocalState
 from cloudtrain.provisioner.model import Image
 
-_BUCKET = re.compile(rf"cloudtrain-{ACCOUNT}-([a-z]{{2}}(?:-[a-z]+)+-\d)")
+_BUCKET = re.compile(rf"cloudtrain-{ACCOUNT}-([a-z]{{2}}(?:-[a-z]+)+-\d)(?:-an)?")
 _TRUST = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+
+_RIGHTS = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+            "Resource": f"arn:aws:s3:::cloudtrain-{ACCOUNT}-*/jobs/*",
+        },
+        {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::cloudtrain-{ACCOUNT}-*/files/*"},
+        {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::cloudtrain-{ACCOUNT}-*/mounts/*"},
+        {
+            "Effect": "Allow",
+            "Action": "s3:ListBucket",
+            "Resource": f"arn:aws:s3:::cloudtrain-{ACCOUNT}-*",
+            "Condition": {"StringLike": {"s3:prefix": ["jobs/*", "files/*", "mounts/*"]}},
+        },
+    ],
 }
 
 
@@ -37,24 +57,27 @@ def images() -> list[Image]:
 class Resources:
     """Makes what must be there before a call is answered. Thread-safe; each thing is made once."""
 
-    def __init__(self, state: LocalState) -> None:
+    def __init__(self, state: LocalState, account: Account) -> None:
         self.state = state
+        self._account = account
         self._lock = threading.RLock()
         self._made: set[tuple[str, str]] = set()
 
     def before(self, service: str, region: str, bucket: str = "") -> None:
         """Prepare for one call. Cheap once it was done."""
-        if service == "s3":
-            match = _BUCKET.fullmatch(bucket)
-            key = ("s3", match[1]) if match else ("", "")
-        else:
-            key = (service, "" if service == "iam" else region)
-        if key in self._made or key[0] not in ("ec2", "ssm", "iam", "s3"):
-            return
-        with self._lock:
-            if key not in self._made:
-                getattr(self, f"_{key[0]}")(key[1])
-                self._made.add(key)
+        match = _BUCKET.fullmatch(bucket)
+        place = "" if service == "iam" else match[1] if match else region
+        if (service, place) not in self._made:
+            with self._lock:
+                if (service, place) not in self._made:
+                    self._account.before(service)
+                    make = _MAKERS.get(service)
+                    if make is not None:
+                        make(self, place)
+                    self._made.add((service, place))
+        self.state.planted.settle(service, place)
+        if service == "ec2":
+            self.state.planted.settle("iam", "")
 
     def _ec2(self, region: str) -> None:
         from moto.ec2.models import ec2_backends  # noqa: PLC0415 - half a second, on first use
@@ -65,10 +88,17 @@ class Resources:
         for image in images():
             ami_id = image_id(image.ssm_parameter, region)
             backend.amis[ami_id] = _image_class()(backend, ami_id, image)
-        known = INSTANCE_TYPE_OFFERINGS["region"].setdefault(region, [])
-        names = {row["InstanceType"] for row in known}
-        ours = {o.pool.instance_type for o in self.state.offerings if o.pool.region == region}
-        known += [{"InstanceType": n, "Location": region, "LocationType": "region"} for n in sorted(ours - names)]
+        _route_to_internet(backend)
+        zones = {zone.zone_id: zone.name for zone in backend.describe_availability_zones()}
+        ours = [o.pool for o in self.state.offerings if o.pool.region == region]
+        for kind, places in (
+            ("region", {(region, p.instance_type) for p in ours}),
+            ("availability-zone-id", {(p.zone_id, p.instance_type) for p in ours}),
+            ("availability-zone", {(zones[p.zone_id], p.instance_type) for p in ours if p.zone_id in zones}),
+        ):
+            rows = INSTANCE_TYPE_OFFERINGS[kind].setdefault(region, [])
+            known = {(row["Location"], row["InstanceType"]) for row in rows}
+            rows += [{"InstanceType": t, "Location": at, "LocationType": kind} for at, t in sorted(places - known)]
 
     def _ssm(self, region: str) -> None:
         from moto.core.utils import utcnow  # noqa: PLC0415
@@ -80,20 +110,38 @@ class Resources:
             kind: Any = Parameter  # abstract only in its annotations: moto itself makes it
             parameters[name] = [kind(ACCOUNT, name, value, "String", None, None, None, utcnow(), 1, "text")]
 
-    def _iam(self, _region: str) -> None:
+    def _iam(self, _place: str) -> None:
+        if self.state.options.account == "empty":
+            return
         from moto.iam.models import iam_backends  # noqa: PLC0415
 
         backend = iam_backends[ACCOUNT]["aws"]
         backend.create_role(ROLE, json.dumps(_TRUST), "/", None, "Machines of cloudtrain", [], "3600")
+        backend.put_role_policy(ROLE, ROLE, json.dumps(_RIGHTS))
         backend.create_instance_profile(ROLE, "/", [ROLE])
+        make_spot_role(backend)
 
     def _s3(self, region: str) -> None:
+        if self.state.options.account == "empty":
+            return
         from moto.s3.models import s3_backends  # noqa: PLC0415
 
         backend = s3_backends[ACCOUNT]["aws"]
         name = f"cloudtrain-{ACCOUNT}-{region}"
         if name not in backend.buckets:
             backend.create_bucket(name, region)
+
+
+_MAKERS = {"ec2": Resources._ec2, "ssm": Resources._ssm, "iam": Resources._iam, "s3": Resources._s3}
+
+
+def _route_to_internet(backend: Any) -> None:
+    """The internet gateway and the route to it, which a default VPC has and moto's lacks."""
+    vpc = backend.get_default_vpc()
+    gateway = backend.create_internet_gateway()
+    backend.attach_internet_gateway(gateway.id, vpc.id)
+    table = next(t for t in backend.route_tables.values() if t.vpc_id == vpc.id)
+    backend.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
 
 
 @cache

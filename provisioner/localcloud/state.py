@@ -19,6 +19,7 @@ from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.localcloud.faults import Faults
 from cloudtrain.provisioner.localcloud.hosts import Host
 from cloudtrain.provisioner.localcloud.market import Market
+from cloudtrain.provisioner.localcloud.planted import Planted
 from cloudtrain.provisioner.model import INSTANCE_PROFILE, TAG_JOB
 
 ROLE = INSTANCE_PROFILE  # role and profile share one name
@@ -39,6 +40,7 @@ class Options:
     keep_s: float = 3600.0  # a terminated instance stays listed for so long (DescribeInstances: "usually" one hour)
     idle_s: float = 1800.0  # without a live machine and a call for so long, the daemon leaves
     seed: int = 0
+    account: str = "ready"  # as after `cloudtrain setup`; "empty": nothing of ours exists
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -147,8 +149,11 @@ class LocalState:
     faults: Faults = field(default_factory=Faults)
     last_call_at: float = 0.0
     market: Market = field(init=False)
+    planted: Planted = field(init=False)
 
     def __post_init__(self) -> None:
+        gpu_types = frozenset(o.instance.name for o in self.offerings if o.instance.accelerator_count)
+        self.planted = Planted(gpu_types)
         self.market = Market(self.offerings, seed=self.options.seed)
         self.last_call_at = self.clock()
 
