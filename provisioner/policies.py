@@ -202,6 +202,7 @@ def administrator_policy(it: Wanted) -> Document:
         _allow("TheProfile", [f"iam:{name}" for name in on_profile], profile),
         _allow("TheRoleIntoTheProfile", "iam:PassRole", role, to_ec2),
         _allow("LookAtTheSpotRole", "iam:GetRole", spot),
+        _allow("LookForMachines", ["ec2:DescribeInstances", "ec2:DescribeRegions"], "*"),
         _allow("MakeTheSpotRole", "iam:CreateServiceLinkedRole", spot, spot_only),
     )
 

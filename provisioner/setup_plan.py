@@ -129,6 +129,12 @@ def place(text: str) -> Place:
     return Place(match["bucket"], prefix)
 
 
+def region_of(policy_name: str) -> str | None:
+    """The region whose bucket a policy of the machines' role opens; None for another policy."""
+    region = policy_name.removeprefix("cloudtrain-")
+    return region if region != policy_name and _REGION.fullmatch(region) else None
+
+
 def is_ours(tags: Mapping[str, str]) -> bool:
     """Whether something carries the mark."""
     return tags.get(TAG_MADE_BY) == MADE_BY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from cloudtrain.provisioner.setup_plan import READ_POLICY, ROLE, SPOT_ROLE, SPOT
 BUCKET = "bucket"
 MACHINE_ROLE = "machine role"
 PROFILE = "instance profile"
+SPOT_PART = "EC2's spot role"
 
 _NO_ENTITY = "NoSuchEntity"
 _EXISTS = "EntityAlreadyExists"
@@ -29,10 +30,11 @@ _NOT_OURS = Seen(State.THERE, "not made by setup: left as it is", ours=False)
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What is wanted, and the clients to ask with."""
+    """What is wanted, and the clients to ask with. ``hidden``: why a bucket of its name can't be looked at."""
 
     clients: Clients
     wanted: Wanted
+    hidden: str | None = None
 
     @property
     def s3(self) -> Any:
@@ -54,8 +56,8 @@ def account(clients: Clients, identity: Identity, wanted: Wanted) -> Account:
     """The account, with the name of the bucket that is there. Raises CloudUnreachable."""
     try:
         found = find_bucket(clients, identity, wanted.region)
-    except AccessError:
-        found = None  # looking at the bucket says so
+    except AccessError as error:
+        return Account(clients, wanted, str(error))
     return Account(clients, replace(wanted, bucket=found or wanted.bucket))
 
 
@@ -106,6 +108,8 @@ def _bucket_parts(it: Account) -> Iterator[Part]:
 
 
 def _see_bucket(it: Account) -> Seen:
+    if it.hidden is not None:
+        return Seen(State.UNSEEN, it.hidden)
     tags = bucket_tags(it)
     if tags is None:
         return Seen(State.MISSING)
@@ -206,7 +210,7 @@ def _put_lifecycle(it: Account) -> None:
         it.s3.put_bucket_lifecycle_configuration(**it.mine, LifecycleConfiguration={"Rules": wanted})
 
 
-def _setting(read: Any) -> Any:
+def _setting(read: Callable[[], Any]) -> Any:
     """A setting of the bucket; None where it has none."""
     try:
         return read()
@@ -247,7 +251,7 @@ def _role_parts(it: Account) -> Iterator[Part]:
 
 
 def _see_role(it: Account) -> Seen:
-    found = _entity(lambda: it.iam.get_role(RoleName=ROLE)["Role"])
+    found = entity(lambda: it.iam.get_role(RoleName=ROLE)["Role"])
     return _marked(found)
 
 
@@ -264,7 +268,7 @@ def _make_role(it: Account) -> None:
 
 def _inline(it: Account, what: str, name: str, ours: Document, *, adds: bool = False) -> Part:
     def now() -> Document | None:
-        found: Document | None = _entity(
+        found: Document | None = entity(
             lambda: it.iam.get_role_policy(RoleName=ROLE, PolicyName=name)["PolicyDocument"]
         )
         return found
@@ -289,7 +293,7 @@ def _see_profile(it: Account) -> Seen:
 
 
 def _profile(it: Account) -> Any:
-    return _entity(lambda: it.iam.get_instance_profile(InstanceProfileName=ROLE)["InstanceProfile"])
+    return entity(lambda: it.iam.get_instance_profile(InstanceProfileName=ROLE)["InstanceProfile"])
 
 
 def _make_profile(it: Account) -> None:
@@ -317,9 +321,9 @@ def _put_role_in_profile(it: Account) -> None:
 
 def _spot_part(it: Account) -> Part:
     return Part(
-        "EC2's spot role",
+        SPOT_PART,
         SPOT_ROLE,
-        lambda: Seen(State.MISSING if _entity(lambda: it.iam.get_role(RoleName=SPOT_ROLE)) is None else State.THERE),
+        lambda: Seen(State.MISSING if entity(lambda: it.iam.get_role(RoleName=SPOT_ROLE)) is None else State.THERE),
         lambda: _make_spot_role(it),
         "iam:CreateServiceLinkedRole",
         "iam:GetRole",
@@ -335,8 +339,8 @@ def _make_spot_role(it: Account) -> None:
             raise
 
 
-def _entity(read: Any) -> Any:
-    """Something of IAM's; None where there is none."""
+def entity(read: Callable[[], Any]) -> Any:
+    """What ``read`` reads of IAM's; None where there is no such thing."""
     try:
         return read()
     except ClientError as error:
@@ -345,7 +349,7 @@ def _entity(read: Any) -> Any:
         raise
 
 
-def _unless_there(create: Any) -> None:
+def _unless_there(create: Callable[[], Any]) -> None:
     try:
         create()
     except ClientError as error:

@@ -101,10 +101,13 @@ class Part:
     peek: str
     on: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.what} {self.name}".rstrip()
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What became of a part: ``trouble`` is None where it is now as it is to be."""
+    """What became of a part. ``trouble``: why it is not as it is to be, in one line that begins with its name."""
 
     part: Part
     trouble: str | None = None
@@ -118,7 +121,7 @@ def survey(parts: Iterable[Part]) -> dict[Part, Seen]:
         if under is not None and under.state in (State.MISSING, State.UNSEEN):
             seen[part] = Seen(under.state)
             continue
-        with translated(f"looking at {part.what} {part.name}".rstrip()):
+        with translated(f"looking at {part}"):
             found = _looked(part)
         kept = under is not None and not under.ours and found.state in (State.MISSING, State.DIFFERS)
         seen[part] = Seen(State.FOREIGN, found.note or f"the {part.on} was not made by setup") if kept else found
@@ -129,19 +132,25 @@ def carry_out(seen: dict[Part, Seen]) -> Iterator[Made]:
     """Make what is missing, one after the other, as the iterator is read. A failure is told and the rest goes on."""
     broken: set[str] = set()
     for part, found in seen.items():
-        if found.state is State.THERE:
-            continue
-        trouble = _trouble(part, found) if part.on not in broken else f"it needs the {part.on}"
-        if trouble is None:
-            try:
-                with translated(f"making {part.what} {part.name}".rstrip()):
-                    part.make()
-            except CloudtrainError as error:
-                needs = f" (it needs {part.right})" if isinstance(error, AccessError) else ""
-                trouble = f"{error}{needs}"
-        if trouble is not None:
-            broken.add(part.what)
-        yield Made(part, trouble)
+        if found.state is not State.THERE:
+            trouble = f"{part}: it needs the {part.on}" if part.on in broken else _make(part, found)
+            if trouble is not None:
+                broken.add(part.what)
+            yield Made(part, trouble)
+
+
+def _make(part: Part, found: Seen) -> str | None:
+    """Make a part; returns the trouble."""
+    if found.state is State.FOREIGN:
+        return f"{part}: left as it is: {found.note}"
+    if found.state is State.UNSEEN:
+        return f"{part}: {found.note or f'it could not be looked at; it needs {part.peek}'}"
+    try:
+        with translated(str(part)):
+            part.make()
+    except CloudtrainError as error:
+        return f"{error} (it needs {part.right})" if isinstance(error, AccessError) else str(error)
+    return None
 
 
 def eventually(call: Callable[[], T], *codes: str) -> T:
@@ -166,12 +175,3 @@ def _looked(part: Part) -> Seen:
         if code_of(error) in REFUSED:
             return Seen(State.UNSEEN, f"you lack {part.peek}")
         raise
-
-
-def _trouble(part: Part, found: Seen) -> str | None:
-    """Why a part can't be made, without trying."""
-    if found.state is State.FOREIGN:
-        return f"left as it is: {found.note}"
-    if found.state is State.UNSEEN:
-        return found.note or f"it can't be looked at; you lack {part.peek}"
-    return None

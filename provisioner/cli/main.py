@@ -34,6 +34,7 @@ COMMANDS = {
     "adopt": "Take over a job that another computer launched.",
     "cost": "What jobs cost, and why.",
     "tunnel": "Bring ports of a job's machine to this computer.",
+    "setup": "Make what jobs need in your AWS account: a bucket and a role.",
     "doctor": "Check the account: what would fail a launch, and its fix.",
     "local": "The cloud on this computer: start, stop, interrupt.",
     "config": "Defaults for flags: show, set, unset.",

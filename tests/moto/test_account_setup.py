@@ -152,7 +152,7 @@ def test_without_a_permission_the_rest_is_made_and_the_missing_action_is_named(c
     assert set(troubles) == {"machine role", "role's bucket rights", "bucket policy", "role in the profile"}
     assert "iam:CreateRole" in troubles["machine role"]
     assert "s3:PutBucketPolicy" in troubles["bucket policy"]
-    assert troubles["role's bucket rights"] == "it needs the machine role"
+    assert troubles["role's bucket rights"] == "role's bucket rights cloudtrain-us-east-1: it needs the machine role"
     assert find_bucket(clients, ME, US)
 
 
@@ -162,7 +162,7 @@ def test_what_may_not_be_looked_at_is_not_changed(clients: Clients) -> None:
     refuse(clients, "s3", "GetBucketPolicy")
     clients.client("s3", US).delete_bucket_policy(Bucket=it.bucket)
     done = set_up(clients, it)
-    assert done == {"bucket policy": "you lack s3:GetBucketPolicy"}
+    assert done == {"bucket policy": "bucket policy: you lack s3:GetBucketPolicy"}
 
 
 def test_a_role_and_a_bucket_of_somebody_elses_are_left_as_they_are(clients: Clients) -> None:
@@ -195,7 +195,7 @@ def test_a_name_that_another_account_takes_meanwhile_is_said(clients: Clients) -
     refuse(clients, "s3", "CreateBucket", "BucketAlreadyExists")
     done = set_up(clients, want())
     assert "is taken by another account" in str(done["bucket"])
-    assert done["bucket policy"] == "it needs the bucket"
+    assert done["bucket policy"] == "bucket policy: it needs the bucket"
     assert done["machine role"] is None
 
 
