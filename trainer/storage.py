@@ -48,6 +48,23 @@ class S3Objects:
                 return reply["Body"].read(), reply["ETag"]
         except ObjectMissing:
             return None
+        except Denied:
+            if self._is_unlisted(key):
+                return None
+            raise
+
+    def _is_unlisted(self, key: str) -> bool:
+        """Whether a list says that there is no such object.
+
+        S3 says 404 for one only to who may list "the bucket" (API reference, GetObject), else 403; whether a role that
+        may list this prefix alone counts is not documented.
+        """
+        try:
+            with _translated(f"list {self._bucket}/{key}"):
+                reply = self._client.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
+        except ObjectsError:
+            return False
+        return all(item["Key"] != key for item in reply.get("Contents", ()))  # the key itself would come first
 
     def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> str:
         """Write an object, verified by S3 against its SHA-256; returns its new ETag.

@@ -202,3 +202,14 @@ def test_the_agent_finds_the_bucket_where_its_host_says(tmp_path: Path, monkeypa
         etag = objects.put("k", b"1")
         assert objects.get("k") == (b"1", etag)
         objects._client.close()
+
+
+def test_a_missing_object_may_be_answered_with_403_to_who_may_list_a_prefix_alone(bucket: Bucket) -> None:
+    bucket.refuse("GetObject", "AccessDenied", 403, times=3)
+    assert bucket.objects.get("jobs/a/outputs.json") is None
+    bucket.objects.put("jobs/a/outputs.json", b"{}")
+    with pytest.raises(ObjectsError, match="AccessDenied"):
+        bucket.objects.get("jobs/a/outputs.json")
+    bucket.refuse("ListObjectsV2", "AccessDenied", 403)
+    with pytest.raises(ObjectsError, match="AccessDenied"):
+        bucket.objects.get("jobs/a/none")
