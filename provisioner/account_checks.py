@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudtrain.provisioner import region_checks
-from cloudtrain.provisioner.account import AccountFacts, Bucket, Caller, Finding, MachineRole, Unread, Wants, Why
-from cloudtrain.provisioner.findings import LOGIN, POLICY, SETUP, fail, not_read, ok, warn
+from cloudtrain.provisioner.account import AccountFacts, Bucket, Caller, Finding, Level, MachineRole, Unread, Wants, Why
+from cloudtrain.provisioner.findings import LOGIN, POLICY, fail, not_read, ok, setup, warn
 
 CLOCK_WARN_S = 30.0
 CLOCK_FAIL_S = 300.0  # AWS refuses a signature that is more than five minutes off (SigV4, "Date handling", 2026-11)
@@ -42,7 +42,16 @@ def check(facts: AccountFacts, wants: Wants) -> tuple[Finding, ...]:
     for row in CHECKS:
         if row.name in _WITHOUT_CREDENTIALS or isinstance(facts.caller, Caller):
             found += row.run(facts, wants)
-    return tuple(found)
+    return tuple(f for f in found if not _explained(f, found))
+
+
+def _explained(finding: Finding, found: list[Finding]) -> bool:
+    """Whether a refused dry run says only what another check has said, with its fix: no quota, no profile, no offer."""
+    if finding.check != region_checks.DRY_RUN or finding.fix != region_checks.NOT_EXPLAINED:
+        return False
+    others = [f for f in found if f.check != region_checks.DRY_RUN and f.level is not Level.OK]
+    no_profile = "iaminstanceprofile" in finding.what.lower() and any(f.check == "role" for f in others)
+    return no_profile or any(set(finding.pools) <= set(f.pools) for f in others)
 
 
 # ---- who we are
@@ -135,7 +144,7 @@ def _role(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
         return
     own = wants.options.iam_instance_profile is not None
     where = f"profile {role.profile}"
-    fix = "name another resources.aws.iam_instance_profile, or leave it out" if own else SETUP
+    fix = "name another resources.aws.iam_instance_profile, or leave it out" if own else _setup(facts)
     if not role.profile_exists:
         yield fail("role", where, f"there is no instance profile {role.profile}", fix)
     elif role.role is None:
@@ -193,6 +202,10 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
+def _setup(facts: AccountFacts) -> str:
+    return setup(facts.cloud, facts.home_region)
+
+
 def _bucket(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
     bucket = facts.bucket
     if bucket is None:
@@ -202,7 +215,7 @@ def _bucket(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
         return
     if bucket.name is None:
         named = wants.bucket is not None
-        fix = "`cloudtrain config unset bucket`, or name one that exists" if named else SETUP
+        fix = "`cloudtrain config unset bucket`, or name one that exists" if named else _setup(facts)
         yield fail("bucket", facts.home_region, f"there is no bucket {bucket.tried[0]}", fix)
         return
     where = f"bucket {bucket.name}"
@@ -240,14 +253,17 @@ def _spot_role(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
     if isinstance(role, Unread):
         yield not_read("spot-role", ACCOUNT, role, needed=False)
         return
+    refused = any(tried.code == region_checks.NO_SPOT_ROLE for region in facts.regions for tried in region.dry_runs)
     name = "AWSServiceRoleForEC2Spot"
-    fix = "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` (`cloudtrain setup` does it)"
+    command = "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`"
+    fix = f"{command}, or {_setup(facts)}"
     if role.exists:
         yield ok("spot-role", ACCOUNT, f"the role {name} is there")
-    elif role.can_be_made:
+    elif role.can_be_made and not refused:
         yield warn("spot-role", ACCOUNT, f"the role {name} is missing; EC2 makes it at the first spot launch", fix)
     else:
-        yield fail("spot-role", ACCOUNT, f"the role {name} is missing, and spot machines need it", fix, pools)
+        what = f"the role {name} is missing, spot machines need it, and you may not make it"
+        yield fail("spot-role", ACCOUNT, what, fix, pools)
 
 
 def _regions(run: region_checks.RegionCheck) -> Callable[[AccountFacts, Wants], Iterator[Finding]]:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from cloudtrain.pricing.model import Pool
 from cloudtrain.provisioner.account import Finding, Level, Unread, Why
 
-SETUP = "`cloudtrain setup` makes it (`cloudtrain setup --print` is for an administrator)"
-POLICY = "the policy of `cloudtrain setup --print` has it: ask your administrator to attach that to you"
+POLICY = "let an administrator attach the policy that `cloudtrain setup --print policies` prints"
 LOGIN = "`aws sso login`, or what else renews your profile's credentials"
+
+
+def setup(cloud: str, region: str) -> str:
+    """The command that makes and mends the bucket and the roles."""
+    if cloud == "local":
+        return "`cloudtrain setup --cloud local`"
+    return f"`cloudtrain setup --region {region}` (for an administrator: `cloudtrain setup --print cloudformation`)"
 
 
 def ok(check: str, where: str, what: str) -> Finding:

@@ -5,7 +5,7 @@ A check is one function and one row of ``CHECKS``. Sources of the AWS facts: doc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cloudtrain.pricing.model import CapacityType, Offering, Pool
@@ -32,6 +32,8 @@ SPOT_ROLE_ARN = "arn:aws:iam::{account}:role/aws-service-role/spot.amazonaws.com
 GRANT_OPERATIONS = (
     "Decrypt Encrypt GenerateDataKey GenerateDataKeyWithoutPlaintext CreateGrant DescribeKey ReEncryptFrom ReEncryptTo"
 )
+
+_NAMED = 3  # so many types are named where all is well
 
 RegionCheck = Callable[[RegionFacts, Wants], Iterable[Finding]]
 
@@ -61,8 +63,11 @@ def enabled(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
 
 
 def _rights(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
-    for denied in facts.denied:
-        yield not_read("rights", facts.region, denied, needed=True, pools=wants.pools(facts.region))
+    if facts.denied:
+        what = f"you have no permission for {', '.join(denied.action for denied in facts.denied)}, which follow a job"
+        yield fail("rights", facts.region, what, POLICY, wants.pools(facts.region))
+    else:
+        yield ok("rights", facts.region, "the calls that follow a job are allowed")
 
 
 def _quotas(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
@@ -162,15 +167,25 @@ def _network(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
     elif network.vpc_id is None:
         yield _no_vpc(region, wants)
     else:
-        zones = dict.fromkeys(pool.zone_id for pool in wants.pools(region))
-        fits = []
-        for zone_id in zones:
-            pools = tuple(p for p in wants.pools(region) if p.zone_id == zone_id)
-            trouble = list(_zone(zone_id, network, facts, wants, pools))
-            fits += [] if trouble else [zone_id]
-            yield from trouble
-        if fits:
-            yield ok("network", region, f"a subnet with free addresses in {', '.join(fits)}")
+        zones = tuple(dict.fromkeys(pool.zone_id for pool in wants.pools(region)))
+        best = {zone: subnet for zone in zones if (subnet := _subnet(network, zone)) is not None}
+        troubles = [*_bare(tuple(z for z in zones if z not in best), region, wants), *_full(best, region, wants)]
+        yield from troubles
+        routes = list(_routes(best, network, region, wants))
+        yield from routes
+        out = {pool.zone_id for finding in (*troubles, *routes) for pool in finding.pools}
+        if sound := [zone for zone in zones if zone not in out]:
+            yield ok("network", region, f"a subnet with free addresses in {', '.join(sound)}")
+
+
+def _subnet(network: Network, zone_id: str) -> Subnet | None:
+    here = [subnet for subnet in network.subnets if subnet.zone_id == zone_id]
+    return max(here, key=lambda s: s.free_addresses, default=None)
+
+
+def _of(zones: Iterable[str], region: str, wants: Wants) -> tuple[Pool, ...]:
+    there = set(zones)
+    return tuple(p for p in wants.pools(region) if p.zone_id in there)
 
 
 def _no_vpc(region: str, wants: Wants) -> Finding:
@@ -183,42 +198,54 @@ def _no_vpc(region: str, wants: Wants) -> Finding:
     return fail("network", region, f"{region} has no default VPC", fix, pools)
 
 
-def _zone(
-    zone_id: str, network: Network, facts: RegionFacts, wants: Wants, pools: tuple[Pool, ...]
-) -> Iterator[Finding]:
-    region = facts.region
-    where = f"{region}/{zone_id}"
-    here = [subnet for subnet in network.subnets if subnet.zone_id == zone_id]
-    if not here:
-        if wants.options.subnet_ids:
-            fix = f"name a subnet of {zone_id} in resources.aws.subnet_ids"
-            yield warn("network", where, f"none of the named subnets lies in {zone_id}", fix, pools)
-        else:
-            fix = f"`aws ec2 create-default-subnet --region {region} --availability-zone-id {zone_id}`"
-            yield fail("network", where, f"{zone_id} has no default subnet", fix, pools)
+def _bare(zones: tuple[str, ...], region: str, wants: Wants) -> Iterator[Finding]:
+    if not zones:
         return
-    subnet = max(here, key=lambda s: s.free_addresses)
-    if subnet.free_addresses < 1:
-        fix = f"free addresses in {subnet.subnet_id}, or name another subnet in resources.aws.subnet_ids"
-        yield fail("network", where, f"subnet {subnet.subnet_id} has no free address", fix, pools)
-    yield from _route(where, subnet, network, facts, wants, pools)
+    pools, named = _of(zones, region, wants), ", ".join(zones)
+    if wants.options.subnet_ids:
+        what = f"none of the named subnets lies in {named}"
+        yield warn("network", region, what, "name a subnet of each zone in resources.aws.subnet_ids", pools)
+        return
+    fix = f"`aws ec2 create-default-subnet --region {region} --availability-zone-id {zones[0]}`"
+    if len(zones) > 1:
+        fix += f", and the same for {', '.join(zones[1:])}"
+    yield fail("network", region, f"there is no default subnet in {named}", fix, pools)
 
 
-def _route(
-    where: str, subnet: Subnet, network: Network, facts: RegionFacts, wants: Wants, pools: tuple[Pool, ...]
-) -> Iterator[Finding]:
-    if isinstance(subnet.internet, Unread):
-        yield not_read("route", where, subnet.internet, needed=False)
-    elif wants.options.public_ip and not subnet.internet:
-        what = f"subnet {subnet.subnet_id} has no route to an internet gateway: its machines could not be reached"
-        yield fail("route", where, what, _route_fix(subnet, network, facts.region), pools)
-    elif not wants.options.public_ip and subnet.way_out is False:
-        what = f"subnet {subnet.subnet_id} has no route out: its machines reach S3 by a gateway endpoint alone"
-        fix = (
-            f"`aws ec2 create-vpc-endpoint --region {facts.region} --vpc-id {subnet.vpc_id} --service-name "
-            f"com.amazonaws.{facts.region}.s3 --route-table-ids {subnet.route_table_id}`, unless there is one"
-        )
-        yield warn("route", where, what, fix)
+def _full(best: Mapping[str, Subnet], region: str, wants: Wants) -> Iterator[Finding]:
+    for zone_id, subnet in best.items():
+        if subnet.free_addresses < 1:
+            what = f"subnet {subnet.subnet_id} of {zone_id} has no free address"
+            fix = "end what is not needed there, or name another subnet in resources.aws.subnet_ids"
+            yield fail("network", region, what, fix, _of([zone_id], region, wants))
+
+
+def _routes(best: Mapping[str, Subnet], network: Network, region: str, wants: Wants) -> Iterator[Finding]:
+    """One finding for each route table: its one route mends all of its subnets."""
+    tables: dict[str | None, list[Subnet]] = {}
+    for subnet in best.values():
+        if isinstance(subnet.internet, Unread):
+            yield not_read("route", region, subnet.internet, needed=False)
+            return
+        if not (subnet.internet if wants.options.public_ip else subnet.way_out):
+            tables.setdefault(subnet.route_table_id, []).append(subnet)
+    for subnets in tables.values():
+        zones = [subnet.zone_id for subnet in subnets]
+        subject = f"the subnets of {', '.join(zones)} have" if len(zones) > 1 else f"the subnet of {zones[0]} has"
+        if wants.options.public_ip:
+            what = f"{subject} no route to an internet gateway: machines there could not be reached"
+            fix = _route_fix(subnets[0], network, region)
+            yield fail("route", region, what, fix, _of(zones, region, wants))
+        else:
+            what = f"{subject} no route out: machines there reach S3 by a gateway endpoint alone"
+            yield warn("route", region, what, _endpoint_fix(subnets[0], region))
+
+
+def _endpoint_fix(subnet: Subnet, region: str) -> str:
+    return (
+        f"`aws ec2 create-vpc-endpoint --region {region} --vpc-id {subnet.vpc_id} --service-name "
+        f"com.amazonaws.{region}.s3 --route-table-ids {subnet.route_table_id}`, unless there is one"
+    )
 
 
 def _route_fix(subnet: Subnet, network: Network, region: str) -> str:
@@ -248,7 +275,8 @@ def _image(image: ImageFacts, region: str, wants: Wants, offerings: tuple[Offeri
     if isinstance(image.image_id, Unread):
         yield not_read("image", region, image.image_id, needed=True, pools=pools)
     elif image.image_id is None:
-        listing = f"`aws ssm get-parameters-by-path --region {region} --path {image.name.rpartition('/latest/')[0]}`"
+        lines = image.name.rpartition("/latest/")[0].rpartition("/")[0]
+        listing = f"`aws ssm get-parameters-by-path --recursive --region {region} --path {lines}`"
         what = f"there is no image parameter {image.name}"
         yield fail("image", region, what, f"{listing} lists what there is; {other}, or leave the region out", pools)
     elif isinstance(image.ami, Unread):
@@ -256,8 +284,7 @@ def _image(image: ImageFacts, region: str, wants: Wants, offerings: tuple[Offeri
     elif image.ami is None or image.ami.state != "available":
         state = "does not exist" if image.ami is None else f"is {image.ami.state}"
         what = f"image {image.image_id} {state} in {region}" + ("" if own else f" ({image.name})")
-        look = f"`aws ec2 describe-images --region {region} --image-ids {image.image_id}`"
-        yield fail("image", region, what, f"{other}, or leave the region out of infra; {look} shows it", pools)
+        yield fail("image", region, what, f"{other}, or leave the region out of infra", pools)
     else:
         yield from _ami(image, image.ami, region, wants, offerings)
 
@@ -284,39 +311,56 @@ def _offered(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
     by_type: dict[str, list[Pool]] = {}
     for pool in wants.pools(facts.region):
         by_type.setdefault(pool.instance_type, []).append(pool)
-    sound = []
+    sound, nowhere = [], []
     for kind, pools in by_type.items():
         out = tuple(p for p in pools if (kind, p.zone_id) not in facts.offered)
         if not out:
             sound.append(kind)
-            continue
-        zones = ", ".join(dict.fromkeys(p.zone_id for p in out))
-        fix = (
-            f"another type or region (--region); `aws ec2 describe-instance-type-offerings --region {facts.region} "
-            f"--location-type availability-zone-id --filters Name=instance-type,Values={kind}` lists its zones"
+        elif len(out) == len(pools):
+            nowhere.append(kind)
+        else:
+            zones = ", ".join(dict.fromkeys(p.zone_id for p in out))
+            what = f"{kind} is not offered in {zones}"
+            yield warn("offered", facts.region, what, f"none needed: other zones have it; {_offers(kind, facts)}", out)
+    if nowhere:
+        out = tuple(p for p in wants.pools(facts.region) if p.instance_type in nowhere)
+        what = f"{', '.join(nowhere)} {'is' if len(nowhere) == 1 else 'are'} not offered in the zones of the plan"
+        yield fail(
+            "offered", facts.region, what, f"another type or region (--region); {_offers(nowhere[0], facts)}", out
         )
-        level = fail if len(out) == len(pools) else warn
-        yield level("offered", facts.region, f"{kind} is not offered in {zones}", fix, out)
     if sound:
-        yield ok("offered", facts.region, f"in each zone of the plan: {', '.join(sound)}")
+        kinds = ", ".join(sound[:_NAMED]) + (f" and {len(sound) - _NAMED} more types" if len(sound) > _NAMED else "")
+        yield ok("offered", facts.region, f"in each zone of the plan: {kinds}")
 
 
+def _offers(kind: str, facts: RegionFacts) -> str:
+    return (
+        f"`aws ec2 describe-instance-type-offerings --region {facts.region} --location-type availability-zone-id "
+        f"--filters Name=instance-type,Values={kind}` lists its zones"
+    )
+
+
+DRY_RUN = "dry-run"
+NOT_EXPLAINED = "another type or zone"
+NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _ACCESS = ("UnauthorizedOperation", "AuthFailure", "AccessDenied")
 _CARRIED_OUT = "DryRunOperation"
 
 
 def _dry_runs(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
+    denied: dict[str, list[Pool]] = {}
     for tried in facts.dry_runs:
-        where = f"{facts.region}/{tried.pool.zone_id}"
+        where, kind = f"{facts.region}/{tried.pool.zone_id}", f"{tried.pool.instance_type} {tried.pool.capacity_type}"
         if tried.code == _CARRIED_OUT:
-            yield ok("dry-run", where, f"EC2 would start {tried.pool.instance_type} {tried.pool.capacity_type}")
-        elif tried.code.startswith(_ACCESS):
-            same = tuple(p for p in wants.pools(facts.region) if p.capacity_type is tried.pool.capacity_type)
-            yield fail("dry-run", facts.region, _denied(tried), POLICY, same)
-        else:
-            what = f"EC2 refuses {tried.pool.instance_type} {tried.pool.capacity_type}: {tried.code}: {tried.words}"
-            fix = "another type or zone; `cloudtrain doctor` shows what else is wrong"
-            yield fail("dry-run", where, what, fix, (tried.pool,))
+            yield ok(DRY_RUN, where, f"EC2 would start {kind}")
+        elif tried.code.startswith(_ACCESS) and tried.code != NO_SPOT_ROLE:
+            same = [p for p in wants.pools(facts.region) if p.capacity_type is tried.pool.capacity_type]
+            denied.setdefault(_denied(tried), []).extend(same)
+        elif tried.code != NO_SPOT_ROLE:  # the check of that role says it
+            what = f"EC2 refuses {kind}: {tried.code}: {tried.words}"
+            yield fail(DRY_RUN, where, what, NOT_EXPLAINED, (tried.pool,))
+    for what, pools in denied.items():
+        yield fail(DRY_RUN, facts.region, what, POLICY, tuple(pools))
 
 
 def _denied(tried: DryRun) -> str:
@@ -333,5 +377,5 @@ CHECKS: tuple[Row, ...] = (
     Row("image", "the image is there, fits the type, and its root volume fits", _images),
     Row("offered", "the type is offered in the zone", _offered),
     Row("volume-key", "the key that encrypts volumes is usable, by EC2's spot role too", _ebs_key),
-    Row("dry-run", "EC2 would carry out the very request", _dry_runs),
+    Row(DRY_RUN, "EC2 would carry out the very request", _dry_runs),
 )

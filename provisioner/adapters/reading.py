@@ -88,6 +88,7 @@ def unread(error: BaseException, action: str) -> Unread:
     cause = error.__cause__ if isinstance(error, CloudtrainError) and error.__cause__ else error
     words = " ".join(str(cause).split())[:_LONGEST]
     if isinstance(cause, boto.ClientError):
+        words = f"{code_of(cause)}: {cause.response.get('Error', {}).get('Message', '')}"[:_LONGEST].rstrip(" :.")
         return Unread(_why(cause), action, words)
     if isinstance(cause, _LOGIN_ENDED):
         return Unread(Why.EXPIRED, action, words)
