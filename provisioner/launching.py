@@ -20,6 +20,7 @@ from cloudtrain.provisioner.model import JobRecord, JobSpec
 from cloudtrain.provisioner.overrides import Overrides
 from cloudtrain.provisioner.plan import Plan, make_plan
 from cloudtrain.provisioner.snapshot import Snapshot, take
+from cloudtrain.trainer.contract import Mount
 
 PROCESS_TABLE = Path("/proc/self/stat")
 
@@ -63,12 +64,20 @@ def refuse_if_live(name: str, home: Home) -> None:
 def snapshot(prepared: Prepared, *, home: Home) -> Snapshot:
     """Fix what every attempt will run. Editing the workdir afterwards changes nothing. Raises UsageError."""
     workdir = Path(prepared.spec.workdir) if prepared.spec.workdir else None
+    out = ours(prepared, home)
+    if workdir is not None:  # what file_mounts put there takes its place
+        targets = (mount.target for mount in prepared.spec.file_mounts)
+        out += [workdir / target for target in targets if not target.startswith(("/", "~/"))]
+    return take(workdir, home.job_dir(prepared.job_id), leave_out=out)
+
+
+def ours(prepared: Prepared, home: Home) -> list[Path]:
+    """What never travels: our own state, and results of this and earlier jobs."""
     brought_home = [Path(stored.record.results) for stored in SqliteStore(home.db).list()]
-    ours = [home.root, home.local_home, prepared.results, *brought_home]
-    return take(workdir, home.job_dir(prepared.job_id), leave_out=ours)
+    return [home.root, home.local_home, prepared.results, *brought_home]
 
 
-def submit(prepared: Prepared, shot: Snapshot, access: Access, *, home: Home) -> str:
+def submit(prepared: Prepared, shot: Snapshot, access: Access, mounts: tuple[Mount, ...] = (), *, home: Home) -> str:
     """Store the job and see that a controller drives it; returns the job's id. From here on it goes on by itself."""
     entry = access.entry
     record = JobRecord(
@@ -84,6 +93,7 @@ def submit(prepared: Prepared, shot: Snapshot, access: Access, *, home: Home) ->
         offerings=prepared.plan.offerings,
         created_at=time.time(),
         snapshot_sha256=shot.sha256,
+        mounts=mounts,
         on_demand_usd_per_hour=prepared.plan.on_demand_usd_per_hour,
     )
     keep_secrets(prepared.spec, os.environ, home.job_dir(prepared.job_id))

@@ -55,6 +55,7 @@ class Try(TypedDict):
     last_step: int
     lost_steps: int
     lost_steps_exact: bool
+    restore_s: float | None
 
 
 class Job(TypedDict):
@@ -93,6 +94,8 @@ class Shown(Job):
     gpu_percent: float | None
     memory_percent: float | None
     durable_step: int | None
+    mounted_bytes: int | None
+    mount_bytes: int | None
     usd_per_hour: float | None
     left_s: float | None
     attempt: int | None
@@ -140,6 +143,28 @@ class SnapshotTaken(TypedDict):
     omitted: list[str]
 
 
+class Mounted(TypedDict):
+    """Data that is brought to each machine: a target of ``file_mounts``. Zero files with a ``trouble``: not known."""
+
+    target: str
+    source: str
+    files: int
+    bytes: int
+    omitted: list[str]
+    region: str | None
+    trouble: str | None
+
+
+class DataCost(TypedDict):
+    """What all of ``file_mounts`` are expected to cost: seconds and USD, of one machine where that is what moves."""
+
+    restore_s: float | None
+    upload_s: float
+    transfer_usd: float | None
+    transfer_usd_elsewhere: float | None
+    storage_usd_per_month: float | None
+
+
 class Planned(TypedDict):
     """``plan`` and ``launch --dry-run``: ``offerings`` in the order in which they are tried."""
 
@@ -151,6 +176,8 @@ class Planned(TypedDict):
     dropped: list[LeftOut]
     usd_per_hour_on_demand: float | None
     snapshot: SnapshotTaken
+    file_mounts: list[Mounted]
+    data_cost: DataCost | None
 
 
 class TryCost(TypedDict):

@@ -14,17 +14,20 @@ from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner import errors
 from cloudtrain.provisioner.ledger import MINIMUM_S, Line, bill
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobStatus, Phase
+from cloudtrain.provisioner.mounts import DataPlan, Estimate, Sized
 from cloudtrain.provisioner.outputs import (
     SCHEMA_VERSION,
     Configuration,
     Configured,
     Costs,
+    DataCost,
     Ended,
     EndedJob,
     Job,
     JobCost,
     Listed,
     Listing,
+    Mounted,
     Offered,
     Planned,
     Shown,
@@ -90,10 +93,12 @@ def shown(record: JobRecord, live: Live, now: float) -> Shown:
         "gpu_percent": seen.get("gpu_percent"),
         "memory_percent": seen.get("memory_percent"),
         "durable_step": seen.get("durable_step"),
+        "mounted_bytes": seen.get("mounted_bytes"),
+        "mount_bytes": seen.get("mount_bytes"),
         "usd_per_hour": seen.get("usd_per_hour"),
         "left_s": seen.get("left_s"),
         "machine_id": seen.get("machine_id"),
-        "checks": seen.get("checks"),
+        "checks": live.get("checks"),
         "trouble": seen.get("trouble"),
         "step": row["step"],
         "attempt": row["attempt"],
@@ -122,7 +127,7 @@ def listed(record: JobRecord, live: Live, now: float) -> Listed:
     }
 
 
-def planned(name: str, cloud: str, plan: Plan, shot: Snapshot) -> Planned:
+def planned(name: str, cloud: str, plan: Plan, shot: Snapshot, data: DataPlan | None = None) -> Planned:
     """A plan: for ``launch --dry-run``."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -133,6 +138,30 @@ def planned(name: str, cloud: str, plan: Plan, shot: Snapshot) -> Planned:
         "dropped": [{"instance_type": d.instance_type, "why": str(d.why), "reason": d.reason} for d in plan.dropped],
         "usd_per_hour_on_demand": _number(plan.on_demand_usd_per_hour),
         "snapshot": {"files": shot.files, "bytes": shot.bytes, "omitted": list(shot.omitted)},
+        "file_mounts": [_mounted(item) for item in data.sized] if data is not None else [],
+        "data_cost": _data_cost(data.estimate) if data is not None else None,
+    }
+
+
+def _mounted(item: Sized) -> Mounted:
+    return {
+        "target": item.mount.target,
+        "source": item.mount.source,
+        "files": item.files,
+        "bytes": item.bytes,
+        "omitted": list(item.omitted),
+        "region": item.region,
+        "trouble": item.trouble,
+    }
+
+
+def _data_cost(found: Estimate) -> DataCost:
+    return {
+        "restore_s": found.restore_s,
+        "upload_s": found.upload_s,
+        "transfer_usd": _number(found.transfer_usd),
+        "transfer_usd_elsewhere": _number(found.elsewhere_usd),
+        "storage_usd_per_month": _number(found.storage_usd_per_month),
     }
 
 
@@ -267,6 +296,7 @@ def exit_code(record: JobRecord) -> int:
         EndReason.NO_CAPACITY: errors.EXIT_NO_CAPACITY,
         EndReason.MAX_RUN: errors.EXIT_LIMIT,
         EndReason.REFUSED: errors.EXIT_ACCESS,
+        EndReason.IMAGE_UNFIT: errors.EXIT_USAGE,
         EndReason.CLOUD_LOST: errors.EXIT_ERROR,
     }
     return codes.get(record.outcome, errors.EXIT_JOB_FAILED) if record.outcome else errors.EXIT_JOB_FAILED
@@ -288,6 +318,7 @@ def _attempt(attempt: Attempt, line: Line) -> Try:
         "last_step": attempt.last_step,
         "lost_steps": line.lost_steps,
         "lost_steps_exact": line.lost_steps_exact,
+        "restore_s": attempt.restore_s,
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cloudtrain.provisioner import launching
-from cloudtrain.provisioner.cli import plan
+from cloudtrain.provisioner.cli import data, plan
 from cloudtrain.provisioner.cli.attend import attend, detached, goes_on
 from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.opening import Opening
@@ -68,11 +68,13 @@ def command(
     try:
         shot = launching.snapshot(prepared, home=home)
         prepared, access = opening.result()
-        show_plan(prepared, shot, as_json=False, aside=True)
+        found = data.look_for_launch(prepared, home, access)
+        show_plan(prepared, shot, found.plan if found is not None else None, as_json=False, aside=True)
         if not (yes or click.confirm("Start it?", default=True, err=True)):
             say("nothing was started")
             return EXIT_OK
-        job_id = launching.submit(prepared, shot, access, home=home)
+        mounts = data.upload(found, prepared.job_id, access)
+        job_id = launching.submit(prepared, shot, access, mounts, home=home)
     except KeyboardInterrupt:
         if _stored(home, prepared.job_id):
             say(goes_on(prepared.job_id))

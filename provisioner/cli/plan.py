@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cloudtrain.provisioner import launching
+from cloudtrain.provisioner.cli import data
 from cloudtrain.provisioner.cli.planning import overriding, show_plan
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.errors import NotFound
@@ -21,7 +22,8 @@ from cloudtrain.provisioner.overrides import Overrides
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How the plan is printed.")
 def command(job_file: Path, cloud: str, flags: Overrides, output: str) -> None:
     """Show where a job would run, and at what price: the pools in the order in which they are tried, and why the other
-    machine types are out. Nothing is started and no account is asked. `launch --dry-run` prints the same.
+    machine types are out. Nothing is started, and no account is asked but for the size of `file_mounts` in a bucket.
+    `launch --dry-run` prints the same.
 
     \b
     Examples:
@@ -37,7 +39,8 @@ def show(job_file: Path, *, cloud: str, flags: Overrides, as_json: bool) -> None
     home = Home.from_env()
     prepared = launching.prepare(job_file, cloud=cloud, flags=flags)
     try:
-        show_plan(prepared, launching.snapshot(prepared, home=home), as_json=as_json)
+        shot = launching.snapshot(prepared, home=home)
+        show_plan(prepared, shot, data.look_for_plan(prepared, home), as_json=as_json)
     finally:
         shutil.rmtree(home.job_dir(prepared.job_id), ignore_errors=True)
     local = " --cloud local" if cloud == "local" else ""

@@ -10,9 +10,10 @@ import click
 from click.core import ParameterSource
 
 from cloudtrain.provisioner import report
-from cloudtrain.provisioner.cli import tables
+from cloudtrain.provisioner.cli import data, tables
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.launching import Prepared
+from cloudtrain.provisioner.mounts import DataPlan
 from cloudtrain.provisioner.overrides import Overrides
 from cloudtrain.provisioner.snapshot import Snapshot
 
@@ -66,12 +67,16 @@ def overriding(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def show_plan(prepared: Prepared, shot: Snapshot, *, as_json: bool, aside: bool = False) -> None:
+def show_plan(
+    prepared: Prepared, shot: Snapshot, mounts: DataPlan | None, *, as_json: bool, aside: bool = False
+) -> None:
     """The plan on stdout, or ``aside`` where it is not the result."""
     name, cloud = prepared.spec.name, prepared.cloud
     if as_json:
-        click.echo(tables.one_object(report.planned(name, cloud, prepared.plan, shot)))
+        click.echo(tables.one_object(report.planned(name, cloud, prepared.plan, shot, mounts)))
         return
     click.echo(f"{tables.plan(prepared.spec, cloud, prepared.plan)}\n{tables.workdir(shot)}", err=aside)
+    if mounts is not None:
+        click.echo(data.text(mounts), err=aside)
     if cloud == "local":
         say("the job's `run` is an ordinary process on this computer, with your rights")

@@ -247,6 +247,8 @@ def moment(record: JobRecord, live: Mapping[str, Any]) -> str:
     doing = _DOING.get(live.get("phase") or "")
     if doing is None and record.status is JobStatus.RUNNING and not step:
         doing = "no step reported yet"
+    if live.get("phase") == "mounting" and live.get("mount_bytes"):
+        doing = f"bringing the data, {size(live['mounted_bytes'])} of {size(live['mount_bytes'])}"
     if doing and not record.status.resting:
         parts[0] += f" ({doing})"
     total = live.get("total_steps") or record.total_steps
@@ -270,6 +272,7 @@ _DOING = {
     "booting": "the machine boots",
     "working": "the agent starts",
     "checking": "checking the machine",
+    "mounting": "bringing the data",
     "setup": "setup",
     "restoring": "restoring the checkpoint",
     "saving": "saving",
