@@ -57,7 +57,7 @@ class Authority:
         policies = role_policies(role) if role is not None else ()
         policy: tuple[Document, ...] = _bucket_policy(call.fields.get("bucket", "")) if call.service == "s3" else ()
         who = f"arn:aws:iam::{ACCOUNT}:role/{role.name}" if role is not None else f"arn:aws:iam::{ACCOUNT}:root"
-        for asked in _asked(call, environ):
+        for asked in _asked(call, environ, who):
             of_bucket = verdict(policy, asked, who)
             of_role = verdict(policies, asked)
             allowed = not machine or "allow" in (of_bucket, of_role)
@@ -90,13 +90,15 @@ def _bucket_policy(name: str) -> tuple[Document, ...]:
     return () if bucket is None or not bucket.policy else (_parsed(bucket.policy.decode()),)
 
 
-def _asked(call: Call, environ: Environ) -> list[Asked]:
-    """Every right that a call needs."""
+def _asked(call: Call, environ: Environ, who: str) -> list[Asked]:
+    """Every right that a call needs. ``who``: the caller's ARN; a role's, where it is one of its sessions."""
     if call.service != "s3":
         return [Asked(f"{call.service}:{call.action}", "*")]
     bucket, key = call.fields["bucket"], call.fields["key"]
     # Loopback stands for TLS: nothing of it leaves the computer.
     context = {"aws:securetransport": "true", "s3:tlsversion": "1.3", "aws:sourceaccount": ACCOUNT}
+    context |= {"aws:principalaccount": ACCOUNT, "aws:resourceaccount": ACCOUNT}
+    context |= {"aws:principalarn": who, "aws:principalisawsservice": "false"}
     if call.action in ("ListObjectsV2", "ListObjectVersions"):
         context["s3:prefix"] = call.fields["prefix"]
     resource = f"arn:aws:s3:::{bucket}/{key}" if key else f"arn:aws:s3:::{bucket}"

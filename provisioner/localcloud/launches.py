@@ -12,10 +12,13 @@ from moto.ec2.exceptions import DryRunClientError, EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.utils import random_spot_request_id
 from moto.iam.exceptions import NotFoundException
+from moto.iam.models import iam_backends
 
 from cloudtrain.provisioner.localcloud import quotas, spot
+from cloudtrain.provisioner.localcloud.account import make_spot_role
 from cloudtrain.provisioner.localcloud.ebs_keys import doom
 from cloudtrain.provisioner.localcloud.machines import Machines
+from cloudtrain.provisioner.localcloud.plants import SPOT_ROLE
 from cloudtrain.provisioner.localcloud.refusals import Launch, Refusal, refusal
 from cloudtrain.provisioner.localcloud.state import Launched, Life, LocalState, SpotStatus, moment
 
@@ -50,6 +53,8 @@ class Launches:
             # Capacity is not simulated, so the largest number is possible; the quota may allow less.
             params["MinCount"] = min(int(params["MaxCount"]), room)
             _size_of_image(params, backend.amis[params["ImageId"]])
+            if _market(params) == quotas.SPOT:
+                _spot_role(response)
             reservation = original().result
             for instance in reservation.instances[1:]:  # moto gives the profile to the first alone
                 _give_profile(backend, instance, params)
@@ -117,8 +122,6 @@ class Launches:
         profile = response.params.get("IamInstanceProfile") or {}
         if not profile:
             return None
-        from moto.iam.models import iam_backends  # noqa: PLC0415 - loaded with EC2
-
         backend = iam_backends[response.current_account][response.partition]
         name, arn = profile.get("Name"), profile.get("Arn")
         try:
@@ -174,6 +177,13 @@ class Launches:
         life.doom = doom(params, instance.ec2_backend, region, is_spot=status is not None)
         self.machines.born(life)
         return life
+
+
+def _spot_role(response: Any) -> None:
+    """The first spot launch makes the service-linked role, where the caller may (EC2 User Guide, the role's page)."""
+    backend = iam_backends[response.current_account][response.partition]
+    if not any(role.name == SPOT_ROLE for role in backend.roles.values()):
+        make_spot_role(backend)
 
 
 def _size_of_image(params: dict[str, Any], image: Any) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from wsgiref.handlers import format_date_time
 from xml.sax.saxutils import escape
 
+from cloudtrain.provisioner.localcloud import ready
 from cloudtrain.provisioner.localcloud.account import Account
 from cloudtrain.provisioner.localcloud.authority import Authority
 from cloudtrain.provisioner.localcloud.calls import Environ, read_call
@@ -115,7 +116,7 @@ class Overlay:
             scope = f"AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host"
             environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_AUTHORIZATION": scope, "HTTP_HOST": "127.0.0.1"}
             self._moto.get_application(environ)  # moto's own way to load a service
-            self._resources.before(service, "us-east-1", f"cloudtrain-{ACCOUNT}-us-east-1")
+            self._resources.before(service, "us-east-1", ready.bucket_name("us-east-1"))
 
     def _aws(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         whole = _buffer(environ)

@@ -90,6 +90,14 @@ class Planted:
                 self._made.add(key)
                 self._undo.append(change(self, region))
 
+    def once_role_is_back(self, give: Callable[[], object]) -> None:
+        """Give the machines' role a right: now, or when the fault that it misses or lacks them is cleared."""
+        with self._lock:
+            if any(name in ("no-role", "role-without-rights") for name, _ in self._names):
+                self._undo.insert(0, give)  # the first is undone last
+            else:
+                give()
+
     # EC2
 
     def _no_default_vpc(self, region: str) -> Undo:

@@ -6,42 +6,19 @@ Made on the first call to a service in a region, so that nothing is loaded that 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import threading
 from functools import cache
 from typing import Any
 
 from cloudtrain.provisioner.adapters.images import IMAGES
+from cloudtrain.provisioner.localcloud import ready
 from cloudtrain.provisioner.localcloud.account import Account, make_spot_role
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
-from cloudtrain.provisioner.localcloud.state import ROLE, LocalState
+from cloudtrain.provisioner.localcloud.state import LocalState
 from cloudtrain.provisioner.model import Image
 
 _BUCKET = re.compile(rf"cloudtrain-{ACCOUNT}-([a-z]{{2}}(?:-[a-z]+)+-\d)(?:-an)?")
-_TRUST = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
-}
-
-_RIGHTS = {
-    "Version": "2012-10-17",
-    "Statement": [
-        {
-            "Effect": "Allow",
-            "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
-            "Resource": f"arn:aws:s3:::cloudtrain-{ACCOUNT}-*/jobs/*",
-        },
-        {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::cloudtrain-{ACCOUNT}-*/files/*"},
-        {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::cloudtrain-{ACCOUNT}-*/mounts/*"},
-        {
-            "Effect": "Allow",
-            "Action": "s3:ListBucket",
-            "Resource": f"arn:aws:s3:::cloudtrain-{ACCOUNT}-*",
-            "Condition": {"StringLike": {"s3:prefix": ["jobs/*", "files/*", "mounts/*"]}},
-        },
-    ],
-}
 
 
 def image_id(parameter: str, region: str) -> str:
@@ -87,7 +64,8 @@ class Resources:
         backend = ec2_backends[ACCOUNT][region]
         for image in images():
             ami_id = image_id(image.ssm_parameter, region)
-            backend.amis[ami_id] = _image_class()(backend, ami_id, image)
+            line = image.ssm_parameter.split("/")[-3]
+            backend.amis[ami_id] = _image_class()(backend, ami_id, image, f"Deep Learning AMI {line}")
         _route_to_internet(backend)
         zones = {zone.zone_id: zone.name for zone in backend.describe_availability_zones()}
         ours = [o.pool for o in self.state.offerings if o.pool.region == region]
@@ -116,20 +94,18 @@ class Resources:
         from moto.iam.models import iam_backends  # noqa: PLC0415
 
         backend = iam_backends[ACCOUNT]["aws"]
-        backend.create_role(ROLE, json.dumps(_TRUST), "/", None, "Machines of cloudtrain", [], "3600")
-        backend.put_role_policy(ROLE, ROLE, json.dumps(_RIGHTS))
-        backend.create_instance_profile(ROLE, "/", [ROLE])
+        ready.make_role(backend)
         make_spot_role(backend)
 
     def _s3(self, region: str) -> None:
         if self.state.options.account == "empty":
             return
+        from moto.iam.models import iam_backends  # noqa: PLC0415
         from moto.s3.models import s3_backends  # noqa: PLC0415
 
-        backend = s3_backends[ACCOUNT]["aws"]
-        name = f"cloudtrain-{ACCOUNT}-{region}"
-        if name not in backend.buckets:
-            backend.create_bucket(name, region)
+        self.before("iam", "")
+        ready.make_bucket(s3_backends[ACCOUNT]["aws"], region)
+        self.state.planted.once_role_is_back(lambda: ready.give_rights(iam_backends[ACCOUNT]["aws"], region))
 
 
 _MAKERS = {"ec2": Resources._ec2, "ssm": Resources._ssm, "iam": Resources._iam, "s3": Resources._s3}
@@ -151,13 +127,12 @@ def _image_class() -> Any:
     class LocalImage(Ami):
         """A Deep Learning image: moto's own has a root volume of 15 GiB, whatever it is."""
 
-        def __init__(self, backend: Any, ami_id: str, image: Image) -> None:
-            line = image.ssm_parameter.split("/")[-3]
+        def __init__(self, backend: Any, ami_id: str, image: Image, name: str) -> None:
             self.root_gib = image.root_gib
             super().__init__(
                 backend,
                 ami_id,
-                name=f"Deep Learning AMI {line} (local, simulated)",
+                name=f"{name} (local, simulated)",
                 description=image.ssm_parameter,
                 owner_id="898082745236",
                 owner_alias="amazon",

@@ -20,7 +20,7 @@ from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.localcloud import client
 from tests.moto.local_server import KIND, REGION, Cloud, serving
 
-BUCKET = f"cloudtrain-123456789012-{REGION}"
+BUCKET = f"cloudtrain-123456789012-{REGION}-an"
 
 
 @pytest.fixture(scope="module")

@@ -75,10 +75,10 @@ def test_those_credentials_work_on_s3(cloud: Cloud, machine: str, monkeypatch: p
     assert credentials is not None
     assert credentials.method == "iam-role"
     s3 = session.client("s3")
-    s3.put_object(Bucket="cloudtrain-123456789012-us-east-1", Key="jobs/a/from-host", Body=b"1")
+    s3.put_object(Bucket="cloudtrain-123456789012-us-east-1-an", Key="jobs/a/from-host", Body=b"1")
     for key in ("control/a/record.json", "elsewhere"):  # its role reaches the jobs' part of the bucket alone
         with pytest.raises(ClientError, match="AccessDenied"):
-            s3.put_object(Bucket="cloudtrain-123456789012-us-east-1", Key=key, Body=b"1")
+            s3.put_object(Bucket="cloudtrain-123456789012-us-east-1-an", Key=key, Body=b"1")
 
 
 def test_without_a_token_nothing_is_told(cloud: Cloud, machine: str) -> None:

@@ -19,7 +19,7 @@ from cloudtrain.provisioner.localcloud.plants import PLANTS, SPOT_ROLE, SPOT_ROL
 from cloudtrain.provisioner.model import INSTANCE_PROFILE
 from tests.moto.local_server import KIND, REGION, ZONE, Cloud, serving
 
-BUCKET = f"cloudtrain-{ACCOUNT}-{REGION}"
+BUCKET = f"cloudtrain-{ACCOUNT}-{REGION}-an"
 PARAMETER = IMAGES["g4dn"].ssm_parameter
 ON_DEMAND: dict[str, Any] = {"InstanceMarketOptions": None}
 PROFILE = {"IamInstanceProfile": {"Name": INSTANCE_PROFILE}}
