@@ -6,7 +6,7 @@ PY := $(BIN)/python
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint fix bench
+.PHONY: help demo test check lint fix docs bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ check: lint test ## the gate: lint and test
 fix: $(READY) ## apply the formatter and the safe style fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(READY) ## write the command line's reference and the JSON schemas
+	$(PY) -m cloudtrain.provisioner.cli.reference docs
 
 bench: $(READY) ## run every benchmark and write benchmarks/RESULTS.md
 	$(PY) -m benchmarks

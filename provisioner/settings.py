@@ -117,7 +117,7 @@ def read(path: Path) -> dict[str, Setting]:
     if all(line.strip() == "" or line.lstrip().startswith("#") for line in text.removeprefix("\ufeff").splitlines()):
         return {}
     source, found = Source(str(path)), {}
-    root: MappingNode = source.compose(text)
+    root: MappingNode = source.compose(text, "the configuration")
     for node, value in source.entries(root, "the configuration"):
         key = node.value
         if key not in KEYS:

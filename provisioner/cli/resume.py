@@ -6,13 +6,14 @@ import click
 
 from cloudtrain.provisioner.cli import jobs
 from cloudtrain.provisioner.cli.attend import attend, detached
+from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import EndReason
 
 
 @click.command("resume", short_help="Go on with a stopped job from its last checkpoint.")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=live_job)
 @click.option("--detach", is_flag=True, help="Return once the job is under way.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How results are printed.")
 def command(job: str, detach: bool, output: str) -> int:

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from cloudtrain.provisioner.cli import sshing
+from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.jobs import find, open_store
 from cloudtrain.provisioner.cli.words import counted, say
 from cloudtrain.provisioner.errors import EXIT_OK, NotFound, UsageError
@@ -20,7 +21,7 @@ INCLUDE = "Include cloudtrain/*.conf"  # relative to ~/.ssh; only at the top doe
 
 
 @click.command("ssh", short_help="Open a shell on a job's machine, or run a command there.")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=live_job)
 @click.argument("words", metavar="[-- COMMAND...]", nargs=-1)
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Another attempt's machine.")
 @click.option("--config", is_flag=True, help="Print an entry for ~/.ssh/config instead.")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.clock import SystemClock
-from cloudtrain.provisioner.cli import jobs
+from cloudtrain.provisioner.cli import jobs, tables
+from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.follow import EventsOnly, follow
 from cloudtrain.provisioner.cli.words import counted, dollars, printable, say
 from cloudtrain.provisioner.errors import EXIT_NOT_FINISHED, EXIT_OK
@@ -17,8 +19,9 @@ WAIT_S = 900.0  # a large last checkpoint may take minutes to upload; more is sa
 
 
 @click.command("stop", short_help="Save a checkpoint and give the machine back; resumable.")
-@click.argument("job", metavar="JOB")
-def command(job: str) -> int:
+@click.argument("job", metavar="JOB", shell_complete=live_job)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How results are printed.")
+def command(job: str, output: str) -> int:
     """Save a checkpoint and give the machine back; resumable.
 
     The run is asked to save, what it has goes to the bucket and comes home, the machine is terminated. From then on
@@ -35,29 +38,37 @@ def command(job: str) -> int:
     store = jobs.open_store(home)
     stored = jobs.find(store, job)
     record = stored.record
+    clock, as_json = SystemClock(), output == "json"
     if record.status is JobStatus.STOPPED:
         say(f"job {record.job_id} is stopped already; next: `cloudtrain resume {record.job_id}`")
-        return EXIT_OK
+        return _ended(record, clock.now(), as_json=True) if as_json else EXIT_OK
     jobs.must_be_live_here(home, record)
     known = store.events(record.job_id)
     store.want(record.job_id, "stop")
     jobs.see_driven(home, [record])
-    clock = SystemClock()
     deadline = clock.now() + WAIT_S
-    record = follow(
-        record.job_id,
-        home=home,
-        store=store,
-        clock=clock,
-        show=EventsOnly(),
-        until=lambda now: now >= deadline,
-        after=known[-1].number if known else 0,
-    )
-    return _ended(record, clock.now())
+    try:
+        record = follow(
+            record.job_id,
+            home=home,
+            store=store,
+            clock=clock,
+            show=EventsOnly(),
+            until=lambda now: now >= deadline,
+            after=known[-1].number if known else 0,
+        )
+    except KeyboardInterrupt:
+        say(f"\njob {record.job_id} goes on stopping by itself; `cloudtrain show {record.job_id}` tells how far it is")
+        raise
+    return _ended(record, clock.now(), as_json=as_json)
 
 
-def _ended(record: JobRecord, now: float) -> int:
+def _ended(record: JobRecord, now: float, *, as_json: bool) -> int:
     job_id = record.job_id
+    if as_json:
+        done = record.status.resting
+        click.echo(tables.one_object(report.all_ended([report.ended(record, now, done=done)])))
+        return EXIT_OK if done else EXIT_NOT_FINISHED
     if not record.status.resting:
         say(f"job {job_id} is still stopping and goes on doing so by itself; `cloudtrain show {job_id}` tells how far")
         return EXIT_NOT_FINISHED

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import click
 
 from cloudtrain.provisioner.cli import sshing
+from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.errors import EXIT_OK, RemoteError, UsageError
 from cloudtrain.provisioner.home import Home
@@ -34,7 +35,7 @@ class Port:
 
 
 @click.command("tunnel", short_help="Bring ports of a job's machine to this computer.")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=live_job)
 @click.argument("ports", metavar="[LOCAL:]PORT...", nargs=-1, required=True)
 def command(job: str, ports: tuple[str, ...]) -> int:
     """Bring ports of a job's machine to this computer: TensorBoard, a notebook, a dashboard.

@@ -1,0 +1,119 @@
+"""The command line's reference, made from the commands themselves: ``docs/cli.md`` and ``docs/schemas/*.json``.
+
+``python -m cloudtrain.provisioner.cli.reference docs`` (``make docs``) writes them; a test holds them to the code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cloudtrain.provisioner.cli.main import COMMANDS, HIDDEN, cli
+from cloudtrain.provisioner.errors import CloudtrainError
+from cloudtrain.provisioner.outputs import OUTPUTS, SCHEMA_VERSION
+
+WIDTH = 80
+HEAD = """# The command line
+
+Made from the commands themselves by `make docs`; do not edit. What they end with: [exit-codes.md](exit-codes.md). What
+flags are when nobody types them: [configuration.md](configuration.md).
+
+"""
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command with its full name, in the order of the list; those of a group after it."""
+    root = click.Context(cli, info_name="cloudtrain")
+    todo = [(name, cli.get_command(root, name)) for name in COMMANDS if name not in HIDDEN]
+    while todo:
+        name, command = todo.pop(0)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            todo = [(f"{name} {sub}", command.commands[sub]) for sub in command.commands] + todo
+
+
+def page() -> str:
+    """``docs/cli.md``."""
+    found = list(commands())
+    lines = [HEAD]
+    for name, command in found:
+        if " " not in name:
+            lines.append(f"- [`{name}`](#cloudtrain-{name}): {command.get_short_help_str(200)}\n")
+    for name, command in found:
+        lines.append(f"\n## cloudtrain {name}\n\n```text\n{_help(name, command)}\n```\n")
+        if name in OUTPUTS:
+            forms = " or ".join(f"[{form.__name__}](schemas/{_file(form)})" for form in OUTPUTS[name])
+            lines.append(f"\n`-o json` prints one object: {forms}.\n")
+    return "".join(lines)
+
+
+def _help(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"cloudtrain {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+    return command.get_help(context)
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schema of everything that commands print, by file name."""
+    forms = {form for printed in OUTPUTS.values() for form in printed}
+    return {_file(form): _schema(form) for form in sorted(forms, key=lambda form: form.__name__)}
+
+
+def _file(form: type) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", form.__name__).lower() + ".json"
+
+
+def _schema(form: type) -> dict[str, Any]:
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(form)}
+
+
+def breaks(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What a reader of the old form would miss in the new one: fields that are gone, or are something else."""
+    gone = []
+    for name, kind in old["$defs"].items():
+        now = new["$defs"].get(name, {})
+        for field, what in kind.get("properties", {}).items():
+            if now.get("properties", {}).get(field) != what:
+                gone.append(f"{name}.{field}")
+        if (
+            "properties" not in kind
+            and "properties" not in now
+            and not set(kind.get("enum", ())) <= set(now.get("enum", ()))
+        ):
+            gone.append(name)
+    return gone
+
+
+def write(docs: Path) -> None:
+    """Write the page and the schemas. Raises CloudtrainError where a schema would break its readers."""
+    folder = docs / "schemas"
+    folder.mkdir(exist_ok=True)
+    found = schemas()
+    for name, schema in found.items():
+        path = folder / name
+        if path.exists():
+            old = json.loads(path.read_text(encoding="utf-8"))
+            if _version(old) == SCHEMA_VERSION and (gone := breaks(old, schema)):
+                raise CloudtrainError(f"{path}: {', '.join(gone)} would change: raise outputs.SCHEMA_VERSION first")
+        path.write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")
+    for path in folder.glob("*.json"):
+        if path.name not in found:
+            path.unlink()
+    (docs / "cli.md").write_text(page(), encoding="utf-8")
+
+
+def _version(schema: dict[str, Any]) -> int:
+    form = schema["$ref"].rpartition("/")[2]
+    (version,) = schema["$defs"][form]["properties"]["schema_version"]["enum"]
+    return int(version)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
