@@ -70,26 +70,37 @@ class Catalog:
         return next((instance for instance in self.instances if instance.name == name), None)
 
     def offerings(self, *capacity_types: CapacityType) -> tuple[Offering, ...]:
-        """Every pool with a known price, in the files' order. A region's price holds in each of its known zones."""
+        """Every pool with a known price, in the files' order.
+
+        A region's price holds in each zone where the type is known to be, else in those of the region that have a type
+        of its family: whether a zone has it, EC2 alone knows (DescribeInstanceTypeOfferings), and it refuses if not.
+        """
         instances = {instance.name: instance for instance in self.instances}
         zones: dict[tuple[str, str], dict[str, None]] = {}
         zonal: set[tuple[str, str, CapacityType]] = set()
         for price in self.prices:
             if price.zone_id is not None:
-                zones.setdefault((price.instance_type, price.region), {})[price.zone_id] = None
+                for what in (price.instance_type, _family(price.instance_type)):
+                    zones.setdefault((what, price.region), {})[price.zone_id] = None
                 zonal.add((price.instance_type, price.zone_id, price.capacity_type))
         found = []
         for price in self.prices:
             if price.usd_per_hour is None or price.capacity_type not in capacity_types:
                 continue
             name, capacity_type = price.instance_type, price.capacity_type
-            places = [price.zone_id] if price.zone_id is not None else zones.get((name, price.region), {})
+            known = zones.get((name, price.region)) or zones.get((_family(name), price.region), {})
+            places = [price.zone_id] if price.zone_id is not None else list(known)
             for zone_id in places:
                 if price.zone_id is None and (name, zone_id, capacity_type) in zonal:
                     continue  # the zone's own row decides
                 pool = Pool("aws", price.region, zone_id, name, capacity_type)
                 found.append(Offering(pool, instances[name], Money(price.usd_per_hour), price.source, price.as_of))
         return tuple(found)
+
+
+def _family(instance_type: str) -> str:
+    """ "g5" of "g5.xlarge"."""
+    return instance_type.partition(".")[0]
 
 
 def load(directory: Path | None = None) -> Catalog:

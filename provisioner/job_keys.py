@@ -11,7 +11,7 @@ from cloudtrain.provisioner.values import nearest
 class Section:
     """One mapping of the job file. ``path`` is "" at the top, "resources.aws" below.
 
-    ``later``: keys of a later version. ``aliases``: SkyPilot's older names, read but never suggested.
+    ``later``: keys of a later version. ``aliases``: SkyPilot's words for what has a key here; never suggested.
     """
 
     path: str
@@ -69,7 +69,7 @@ RESOURCES = Section(
     "resources",
     (*_SELECTING, "any_of", "ordered", "disk_size", "aws"),
     later=("network_tier",),
-    aliases=_PLACES,
+    aliases=(*_PLACES, "disk_tier"),
 )
 AWS = Section(
     "resources.aws",
@@ -100,7 +100,6 @@ SKYPILOT = {
     "autostop": "a machine ends with its job: take it out; `max_run` bounds its time",
     "candidates": "write the list under `any_of`",
     "config": "take it out; how AWS makes the machine is said under `resources.aws`",
-    "disk_tier": "the disk is gp3: take it out, or ask for MiB/s with `resources.aws.volume_throughput`",
     "event_callback": "take it out",
     "experimental": "take it out; how AWS makes the machine is said under `resources.aws`",
     "image_id": "write `aws: {image_id: ami-...}` under `resources`; containers are not supported",
@@ -149,7 +148,7 @@ def refusal(section: Section, key: str) -> str:
     name = key.lower().replace("-", "_")
     if key in section.later:
         return f"`{section.prefix}{key}` is not supported yet: take it out"
-    if section in ALTERNATIVES and key in RESOURCES.served:
+    if section in ALTERNATIVES and key in (*RESOURCES.served, *RESOURCES.aliases):
         where = section.path.partition(".")[2]
         return f"`{key}` holds for every alternative: write it once {RESOURCES.place}, beside `{where}`"
     elsewhere = next((s for s in SECTIONS if s is not section and name in (*s.served, *s.later, *s.aliases)), None)

@@ -135,11 +135,12 @@ class _Job:
         return {"envs": envs.values, "secrets": secrets, "file_mounts": tuple(mount for mount, _ in self.mounts)}
 
     def _name(self, node: Node) -> str:
-        name = self.source.text(node, "name")
+        written = self.source.text(node, "name")
+        name = re.sub("[_.]", "-", written.lower())  # SkyPilot's names have more signs
         if not is_name(name):
-            usable = _usable_name(name)
+            usable = _usable_name(written)
             hint = f"; write `name: {usable}`" if usable else ""
-            raise self.source.error(node, f"name {name!r}: {NAME_FORM}{hint}")
+            raise self.source.error(node, f"name {written!r}: {NAME_FORM}{hint}")
         return name
 
     def _default_name(self, root: Node, path: Path) -> str:

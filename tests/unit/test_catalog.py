@@ -137,3 +137,18 @@ def test_loading_happens_once_and_pulls_in_nothing_heavy() -> None:
 def test_pools_read_back() -> None:
     for offering in SHIPPED.offerings(CapacityType.SPOT):
         assert Pool.parse(str(offering.pool)) == offering.pool
+
+
+def test_a_regions_price_holds_where_the_type_or_else_its_family_is() -> None:
+    known = {p.zone_id for p in SHIPPED.prices if p.instance_type == "g6.8xlarge" and p.region == "us-east-1"} - {None}
+    family = {p.zone_id for p in SHIPPED.prices if p.instance_type.startswith("g6.") and p.region == "us-east-1"} - {
+        None
+    }
+
+    def zones(name: str) -> set[str]:
+        offerings = SHIPPED.offerings(CapacityType.ON_DEMAND)
+        return {o.pool.zone_id for o in offerings if o.instance.name == name and o.pool.region == "us-east-1"}
+
+    assert zones("g6.8xlarge") == known
+    assert zones("g6.12xlarge") == family  # no zone of its own is known
+    assert zones("gr6.4xlarge") == zones("g7.2xlarge") == set()  # nor of its family

@@ -250,3 +250,21 @@ def test_wrong_aws(text: str, says: str) -> None:
     message = refusal(f"aws: {{{text}}}\naccelerators: T4")
     assert message.startswith("3:")
     assert says in message
+
+
+@pytest.mark.parametrize(("tier", "want"), [("low", None), ("medium", None), ("high", 400), ("best", 400)])
+def test_skypilots_word_for_the_disks_speed(tier: str, want: int | None) -> None:
+    assert read(f"accelerators: T4\ndisk_tier: {tier}").aws == AwsOptions(volume_throughput=want)
+    assert read(f"accelerators: T4\ndisk_tier: {tier}\naws: {{ssh_user: me}}").aws.ssh_user == "me"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("disk_tier: ultra", "3:14: disk_tier 'ultra' is not supported: ask for MiB/s with aws.volume_throughput"),
+        ("disk_tier: best\naws: {volume_throughput: 500}", "3:14: aws.volume_throughput says how fast the disk is"),
+        ("any_of: [{disk_tier: best}]", "3:13: `disk_tier` holds for every alternative"),
+    ],
+)
+def test_a_wrong_word_for_the_disks_speed(text: str, says: str) -> None:
+    assert refusal(f"{text}\naccelerators: T4").startswith(says)

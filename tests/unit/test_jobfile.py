@@ -33,6 +33,11 @@ def test_what_is_left_out_has_a_default() -> None:
     assert spec.resources[0].use_spot is False
 
 
+@pytest.mark.parametrize(("text", "want"), [("minGPT-ddp", "mingpt-ddp"), ("a_b.c", "a-b-c"), ("'7'", "7")])
+def test_a_name_is_written_small(text: str, want: str) -> None:
+    assert loads(f"{GPU}run: x\nname: {text}", path=NAME).name == want
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [
@@ -108,7 +113,11 @@ BAD = [
     (RUN + "zzzz: x", "3:1", "known are name, resources,"),
     (RUN + "file_mount: {}", "3:1", "did you mean `file_mounts`?"),
     (RUN + "name: a\nrun: y", "4:1", "`run` is already set in line 2"),
-    (RUN + "name: A", "3:7", "use a to z"),
+    (
+        RUN + "name: my job",
+        "3:7",
+        "name 'my job': use a to z, 0 to 9 and `-`, at most 41, not `-` first; write `name: my-job`",
+    ),
     (RUN + "name: -a", "3:7", "use a to z"),
     (RUN + f"name: {'a' * 42}", "3:7", "at most 41"),
     (RUN + 'name: "a\\n"', "3:7", "use a to z"),

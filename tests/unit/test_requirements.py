@@ -68,8 +68,8 @@ def test_the_cheapest_zone_comes_first() -> None:
             "from 0.1425 USD/h, at most 0.1 allowed",
         ),
         (
-            replace(T4, capacity_type=CapacityType.ON_DEMAND),
-            "g4dn.2xlarge",
+            Requirements(CapacityType.ON_DEMAND, parse("RTX-PRO-4500:1"), memory_gib=Amount.parse("16+")),
+            "g7.2xlarge",
             Why.NO_PRICE,
             "no zone known",
         ),
@@ -172,8 +172,9 @@ def test_each_type_is_offered_or_dropped_for_one_reason(requirements: Requiremen
 
 
 @settings(max_examples=25)
-@given(REQUIREMENTS, st.randoms(use_true_random=False))
-def test_the_order_does_not_depend_on_the_files_order(requirements: Requirements, random: Random) -> None:
+@given(REQUIREMENTS, st.integers(0, 999))
+def test_the_order_does_not_depend_on_the_files_order(requirements: Requirements, seed: int) -> None:
+    random = Random(seed)
     prices, instances = list(SHIPPED.prices), list(SHIPPED.instances)
     random.shuffle(prices)
     random.shuffle(instances)
