@@ -49,15 +49,16 @@ class ProxySocket(socket.socket):
             theirs.close()
         super().__init__(fileno=ours.detach())
         self._ended = threading.Lock()
+        self._last_words = ""
 
     def words(self) -> str:
-        """The last line that the command has said on stderr, in one line; "" where it said nothing."""
+        """The last line that the command has said on stderr; "" where it said nothing. Also once it is closed."""
         with contextlib.suppress(ValueError, OSError):
             size = os.fstat(self._said.fileno()).st_size
             said = os.pread(self._said.fileno(), _WORDS, max(0, size - _WORDS)).decode(errors="replace")
             lines = [" ".join(line.split()) for line in said.replace("\r", "\n").split("\n")]
-            return next((line for line in reversed(lines) if line), "")
-        return ""
+            self._last_words = next((line for line in reversed(lines) if line), "")
+        return self._last_words
 
     def close(self) -> None:
         """End the connection and the command. Blocks for nothing; repeating it is harmless."""
@@ -70,6 +71,7 @@ class ProxySocket(socket.socket):
             timer.daemon = True
             timer.start()
         super().close()
+        self.words()
         self._said.close()
 
 
@@ -95,7 +97,7 @@ def require_programs(ssh_proxy: str | None, which: Callable[[str], str | None] =
 
 
 def require_bastion(ssh_proxy: str | None) -> None:
-    """Raise AccessError where ``ssh_proxy`` names a bastion that does not let us in. Logs in once; half a minute at most."""
+    """Raise AccessError where ``ssh_proxy`` names a bastion that does not let us in. Logs in once; 30 s at most."""
     bastion = None if ssh_proxy is None else parse(ssh_proxy)
     if not isinstance(bastion, Bastion):
         return

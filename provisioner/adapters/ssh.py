@@ -210,10 +210,10 @@ def _close(transport: paramiko.Transport | None, sock: socket.socket | None) -> 
 
 
 def _not_connected(target: Target, error: Exception, *, late: bool, waited_s: float, said: str) -> RemoteError:
-    if said:
-        return RemoteError(f"{_name(target)}: not connected, its proxy says: {said}; it is tried again")
     if isinstance(error, AuthenticationException) and not late:
         return RemoteError(f"{_name(target)}: the machine refused our key; it may still be booting")
+    if said:
+        return RemoteError(f"{_name(target)}: not connected, its proxy says: {said}; it is tried again")
     if isinstance(error, FileNotFoundError) and error.filename:
         return RemoteError(f"{_name(target)}: our key {error.filename} is missing; `cloudtrain down` ends the job")
     if late or isinstance(error, TimeoutError):

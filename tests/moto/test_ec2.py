@@ -101,9 +101,8 @@ def test_a_caller_who_moved_is_let_in_and_the_old_address_out(world: MotoWorld) 
 
 def test_a_group_whose_reply_was_lost_is_found(world: MotoWorld) -> None:
     resources = world.cloud._resources(REGION)
-    first = resources.prepare(world.job, "AIDAOWNER", ADDRESS)
-    vpc_id = resources._default_vpc()
-    assert resources._create(world.job, "AIDAOWNER", vpc_id) == first
+    world.cloud.prepare(world.job, "AIDAOWNER", [REGION])
+    assert resources._create(world.job, "AIDAOWNER", resources._default_vpc()) == group(world)["GroupId"]
 
 
 def test_a_foreign_group_of_that_name_is_not_taken_over(world: MotoWorld) -> None:

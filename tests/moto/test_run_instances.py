@@ -15,16 +15,26 @@ from botocore.awsrequest import AWSPreparedRequest
 from cloudtrain.pricing.model import CapacityType, Pool
 from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.adapters.run_instances import request
-from cloudtrain.provisioner.model import Attempt, Image, LaunchRequest, Phase
+from cloudtrain.provisioner.model import AWS_DEFAULTS, Attempt, AwsOptions, Image, LaunchRequest, Phase
 from tests.moto.worlds import MotoWorld
 
 REPOSITORY = Path(__file__).parents[2]
 GOLDEN = REPOSITORY / "tests" / "golden"
 SOURCES = REPOSITORY / "docs" / "aws" / "run-instances.md"
-CAPACITIES = {"spot": CapacityType.SPOT, "on_demand": CapacityType.ON_DEMAND}
+HIDDEN = AwsOptions(public_ip=False, volume_throughput=500)
+WAYS = {
+    "spot": (CapacityType.SPOT, AwsOptions()),
+    "on_demand": (CapacityType.ON_DEMAND, AwsOptions()),
+    "private": (CapacityType.ON_DEMAND, HIDDEN),  # no public address, and a faster disk
+}
 
 
-def launch(capacity: CapacityType, *, disk_gib: int = 200) -> LaunchRequest:
+def launch(
+    capacity: CapacityType,
+    options: AwsOptions = AWS_DEFAULTS,
+    *,
+    disk_gib: int = 200,
+) -> LaunchRequest:
     image = image_for("g4dn.xlarge")
     assert isinstance(image, Image)
     pool = Pool("aws", "us-east-1", "use1-az4", "g4dn.xlarge", capacity)
@@ -38,6 +48,7 @@ def launch(capacity: CapacityType, *, disk_gib: int = 200) -> LaunchRequest:
         disk_gib,
         "#cloud-config\n{}\n",
         "cloudtrain-machine",
+        options,
     )
 
 
@@ -70,14 +81,14 @@ def documented() -> dict[str, str]:
     return {field: row[4].strip() for row in rows for field in re.findall(r"`([^`]+)`", row[1])}
 
 
-@pytest.mark.parametrize("name", sorted(CAPACITIES))
+@pytest.mark.parametrize("name", sorted(WAYS))
 def test_the_request_is_the_golden_one(moto_world: MotoWorld, name: str) -> None:
-    wanted = request(launch(CAPACITIES[name]), subnet_id="subnet-0aaa", security_group_id="sg-0bbb")
+    wanted = request(launch(*WAYS[name]), subnet_id="subnet-0aaa", security_group_id="sg-0bbb")
     golden = json.loads((GOLDEN / f"run_instances_{name}.json").read_text(encoding="utf-8"))
     assert sent(moto_world, wanted) == golden
 
 
-@pytest.mark.parametrize("name", sorted(CAPACITIES))
+@pytest.mark.parametrize("name", sorted(WAYS))
 def test_every_field_has_a_source_in_aws_documentation(name: str) -> None:
     golden = json.loads((GOLDEN / f"run_instances_{name}.json").read_text(encoding="utf-8"))
     sources = documented()
@@ -87,7 +98,7 @@ def test_every_field_has_a_source_in_aws_documentation(name: str) -> None:
 
 
 def test_no_source_is_left_over() -> None:
-    names = [json.loads((GOLDEN / f"run_instances_{name}.json").read_text(encoding="utf-8")) for name in CAPACITIES]
+    names = [json.loads((GOLDEN / f"run_instances_{name}.json").read_text(encoding="utf-8")) for name in WAYS]
     assert documented().keys() == {generic(field) for golden in names for field in golden}
 
 
