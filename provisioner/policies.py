@@ -20,10 +20,10 @@ _READ_ONLY = ("files/", "mounts/")
 _OF_A_JOB = {"StringLike": {f"aws:ResourceTag/{TAG_JOB}": "?*"}}
 _FOR_A_JOB = {f"aws:RequestTag/{TAG_JOB}": "?*", f"aws:RequestTag/{TAG_OWNER}": "?*"}
 _EC2_LOOKS = (
-    "ec2:DescribeAvailabilityZones",
     "ec2:DescribeImages",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstances",
+    "ec2:DescribeInternetGateways",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeRegions",
     "ec2:DescribeRouteTables",
@@ -34,7 +34,16 @@ _EC2_LOOKS = (
     "ec2:DescribeVolumes",
     "ec2:DescribeVpcs",
     "ec2:GetEbsDefaultKmsKeyId",
-    "ec2:GetEbsEncryptionByDefault",
+)
+_ROLE_LOOKS = [
+    "iam:GetRolePolicy",
+    "iam:ListAttachedRolePolicies",
+    "iam:ListRolePolicies",
+    "iam:SimulatePrincipalPolicy",
+]
+_QUOTAS = (
+    "servicequotas:GetAWSDefaultServiceQuota",
+    "servicequotas:GetServiceQuota",
 )
 
 
@@ -145,20 +154,26 @@ def _ending(it: Wanted) -> Iterable[Document]:
 
 
 def _looking(it: Wanted) -> Iterable[Document]:
-    yield _allow("Look", [*_EC2_LOOKS, "servicequotas:GetServiceQuota", "servicequotas:ListServiceQuotas"], "*")
+    yield _allow("Look", [*_EC2_LOOKS, *_QUOTAS, "sts:DecodeAuthorizationMessage"], "*")
     images = f"arn:{it.partition}:ssm:*::parameter/aws/service/deeplearning/ami/*"  # public: no account
-    yield _allow("FindImages", ["ssm:GetParameter", "ssm:GetParameters", "ssm:GetParametersByPath"], images)
+    yield _allow("FindImages", "ssm:GetParameter", images)
     spot = it.arn("iam", f"role/aws-service-role/{SPOT_SERVICE}/{SPOT_ROLE}")
     role, profile = it.arn("iam", f"role/{ROLE}"), it.arn("iam", f"instance-profile/{ROLE}")
     yield _allow("LookAtRoles", ["iam:GetInstanceProfile", "iam:GetRole"], [role, profile, spot])
+    yield _allow("LookAtTheMachinesRights", _ROLE_LOOKS, role)
+    attached = [it.arn("iam", "policy/*"), f"arn:{it.partition}:iam::aws:policy/*"]
+    yield _allow("LookAtAttachedPolicies", ["iam:GetPolicy", "iam:GetPolicyVersion"], attached)
+    keys = it.arn("kms", "key/*", region="*")
+    yield _allow("LookAtDiskKeys", ["kms:DescribeKey", "kms:GetKeyPolicy", "kms:ListGrants"], keys)
     spot_only = {"StringEquals": {"iam:AWSServiceName": SPOT_SERVICE}}
     yield _allow("MakeTheSpotRole", "iam:CreateServiceLinkedRole", spot, spot_only)
 
 
 def _storing(it: Wanted) -> Iterable[Document]:
-    objects = [*_JOB_OBJECTS, "s3:DeleteObject"]
+    objects = [*_JOB_OBJECTS, "s3:DeleteObject", "s3:ListMultipartUploadParts"]
     yield _allow("KeepJobs", objects, f"{_bucket(it)}/*", {"StringEquals": {"aws:ResourceAccount": it.account}})
-    yield _allow("ListJobs", "s3:ListBucket", _bucket(it))
+    looks = ["s3:GetBucketPublicAccessBlock", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
+    yield _allow("ListJobs", looks, _bucket(it))
     yield from _reading_all(it)
 
 
