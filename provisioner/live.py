@@ -17,6 +17,7 @@ def view(
     """JSON-ready; None where a value is not known. Percentages 0 to 100, ``left_s`` seconds, ``_at`` Unix seconds."""
     current = next((a for a in reversed(record.attempts) if live(a)), None)
     report = seen.report(current.generation) if current else None
+    newest = max(seen.reports, key=lambda r: r.generation, default=None)  # what was checked stays of interest
     return {
         "status": record.status,
         "total_steps": record.total_steps,
@@ -26,6 +27,7 @@ def view(
         "at": now,
         **_machine(current),
         **_agent(record, current, report),
+        "checks": list(newest.checks) if newest else [],
     }
 
 
@@ -52,7 +54,6 @@ def _agent(record: JobRecord, current: Attempt | None, report: AgentStatus | Non
         "mounted_bytes": report.mounted_bytes if report else None,
         "mount_bytes": report.mount_bytes if report else None,
         "left_s": left_s(report) if report and record.outcome is None else None,
-        "checks": list(report.checks) if report else [],
     }
 
 

@@ -37,9 +37,9 @@ def find(clients: Clients, image: Image, region: str, *, is_dead: Callable[[], b
         )["Images"]
     if not shown:
         raise PoolUnavailable(
-            f"{what}: no such image, or it isn't shared with this account; {_advice(image)}", code=NO_IMAGE
+            f"{what}: no such image, or it isn't shared with this account; {_advice(image, clients)}", code=NO_IMAGE
         )
-    return _checked(image, shown[0], what)
+    return _checked(image, shown[0], what, _advice(image, clients))
 
 
 def _named_by_parameter(clients: Clients, image: Image, region: str, is_dead: Callable[[], bool] | None) -> str:
@@ -47,14 +47,14 @@ def _named_by_parameter(clients: Clients, image: Image, region: str, is_dead: Ca
         return clients.client("ssm", region).get_parameter(Name=image.ssm_parameter)["Parameter"]["Value"]
 
 
-def _checked(image: Image, shown: ImageTypeDef, what: str) -> FoundImage:
+def _checked(image: Image, shown: ImageTypeDef, what: str, advice: str) -> FoundImage:
     state = shown.get("State", "available")
     if state != "available":
-        raise PoolUnavailable(f"{what}: it is {state}, not available; {_advice(image)}", code=NO_IMAGE)
+        raise PoolUnavailable(f"{what}: it is {state}, not available; {advice}", code=NO_IMAGE)
     if shown["Architecture"] != image.architecture:
         text = f"{what}: it is for {shown['Architecture']}, and the machine is {image.architecture}"
-        advice = f"give {_OWN} an image for {image.architecture}, or choose accelerators of other machines"
-        raise PoolUnavailable(f"{text}; {advice}", code=NO_IMAGE)
+        choose = f"give {_OWN} an image for {image.architecture}, or choose accelerators of other machines"
+        raise PoolUnavailable(f"{text}; {choose}", code="OtherArchitecture")
     if shown.get("RootDeviceType", "ebs") != "ebs" or "RootDeviceName" not in shown:
         raise UsageError(f"{what}: its root is no EBS volume, which cloudtrain needs; give {_OWN} another image")
     name = shown.get("Name", "")
@@ -74,7 +74,7 @@ def _what(image: Image, image_id: str, region: str) -> str:
     return f"image {image_id} in {region}" if image.own_id else f"image {image_id} of {image.ssm_parameter} in {region}"
 
 
-def _advice(image: Image) -> str:
+def _advice(image: Image, clients: Clients) -> str:
     if image.own_id is None:
         return "another region may have it; `cloudtrain doctor` lists what is current"
     return (

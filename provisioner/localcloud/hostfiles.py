@@ -8,26 +8,18 @@ import os
 import pwd
 import shlex
 import shutil
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.localcloud import shims
+from cloudtrain.provisioner.localcloud import hostpython, shims
 from cloudtrain.provisioner.localcloud.hosts import ENV_CLOUD, ENV_CONTROL, ENV_INSTANCE, HostSpec
 
 ENV_ROOT = "CLOUDTRAIN_ROOT"
 PROGRESS = Path("cloudtrain/run/progress.json")  # under home; the layout is trainer.contract's
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_BASE_PYTHON: str = getattr(sys, "_base_executable", sys.executable)  # below all virtual environments; as venv does
-_PYTHON_MODULES = {"torchrun": "torch.distributed.run"}
-# An environment made by another tool than venv may hold no pip; the interpreter carries one.
-_PIP = """python={python}
-"$python" -c "import pip" 2>/dev/null || "$python" -m ensurepip >/dev/null || exit
-exec "$python" -m pip "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +98,7 @@ def create(spec: HostSpec) -> HostFiles:
     files = HostFiles(spec.root)
     for folder in (files.home, files.control / shims.TIMERS, files.rootfs, files.etc):
         folder.mkdir(parents=True, mode=0o700)
-    _make_venv(files.home / "venv")
+    hostpython.make(spec.python, home=files.home, rootfs=files.rootfs)
     _make_shims(files.home / "bin")
     # On a file system mounted noexec a shell would pass over the stand-ins and run the real ones.
     for name, place in [("python", "venv/bin"), *((name, "bin") for name in shims.COMMANDS)]:
@@ -157,43 +149,8 @@ def _path(files: HostFiles) -> str:
     return f"{files.home / 'bin'}:{files.home / 'venv' / 'bin'}:{_SYSTEM_PATH}"
 
 
-def _make_venv(venv: Path) -> None:
-    """A virtual environment on this process's interpreter that also sees this process's packages.
-
-    What the venv module makes, in a few milliseconds: no more than the parts that site.py reads
-    (docs.python.org/3/library/site.html: pyvenv.cfg, and .pth files with their ``import`` lines).
-    """
-    base = Path(_BASE_PYTHON)
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").symlink_to(base)
-    for name in ("python3", version):
-        (venv / "bin" / name).symlink_to("python")
-    (venv / "pyvenv.cfg").write_text(
-        f"home = {base.parent}\ninclude-system-site-packages = false\nversion = {sys.version.split()[0]}\n",
-        encoding="utf-8",
-    )
-    site_packages = venv / "lib" / version / "site-packages"
-    site_packages.mkdir(parents=True)
-    (venv / "lib64").symlink_to("lib")  # where Fedora's Python looks for compiled packages
-    # Not bare paths: addsitedir also reads the parent's own .pth files, which is how an editable install is seen.
-    parents = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    lines = [f"import site; site.addsitedir({path!r})\n" for path in parents]
-    (site_packages / "_parent.pth").write_text("".join(lines), encoding="utf-8")
-    python = venv / "bin" / "python"
-    for name in ("pip", "pip3"):
-        _write_script(venv / "bin" / name, _PIP.format(python=shlex.quote(str(python))))
-    for name, module in _PYTHON_MODULES.items():
-        _write_script(venv / "bin" / name, f'exec {shlex.quote(str(python))} -m {module} "$@"\n')
-
-
 def _make_shims(folder: Path) -> None:
     folder.mkdir()
-    python, program = shlex.quote(_BASE_PYTHON), shlex.quote(str(Path(shims.__file__).resolve()))
+    python, program = shlex.quote(hostpython.BASE), shlex.quote(str(Path(shims.__file__).resolve()))
     for name in shims.COMMANDS:
-        _write_script(folder / name, f'exec {python} -I -S {program} {name} "$@"\n')
-
-
-def _write_script(path: Path, body: str) -> None:
-    path.write_text(f"#!/bin/sh\n{body}", encoding="utf-8")
-    path.chmod(0o755)
+        hostpython.write_script(folder / name, f'exec {python} -I -S {program} {name} "$@"\n')

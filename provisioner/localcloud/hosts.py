@@ -37,7 +37,10 @@ class Network:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """What a host is made from. ``root`` is created; ``env`` is added to the environment of all that runs there."""
+    """What a host is made from. ``root`` is created; ``env`` is added to the environment of all that runs there.
+
+    ``python``: what its Python is like, a value of ``hostpython.IMAGES``; "" is this process's own.
+    """
 
     instance_id: str
     cloud_id: str
@@ -46,6 +49,7 @@ class HostSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     gpus: int = 0
     network: Network | None = None  # of a host of the kind "netns"
+    python: str = ""
 
 
 class Host(Protocol):

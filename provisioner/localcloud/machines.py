@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cloudtrain.provisioner.errors import CloudtrainError
+from cloudtrain.provisioner.localcloud.hostpython import IMAGES
 from cloudtrain.provisioner.localcloud.hosts import Host, HostSpec, start_host
 from cloudtrain.provisioner.localcloud.state import (
     PENDING,
@@ -186,7 +187,8 @@ class Machines:
         root = self.state.home / "hosts" / life.instance_id
         network = self.bastion.network(urlsplit(base).port or 0) if self.bastion is not None else None
         user_data = user_data_text(life.machine.user_data)
-        return HostSpec(life.instance_id, self.state.id, root, user_data, env, gpus, network)
+        python = IMAGES.get(life.machine.image_id, "")
+        return HostSpec(life.instance_id, self.state.id, root, user_data, env, gpus, network, python)
 
     def _finish(self, life: Life, reason: tuple[str, str], grace_s: float) -> None:
         life.booted.wait()

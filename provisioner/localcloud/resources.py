@@ -15,6 +15,7 @@ from cloudtrain.provisioner.adapters.images import IMAGES
 from cloudtrain.provisioner.localcloud import ready
 from cloudtrain.provisioner.localcloud.account import Account, make_spot_role
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
+from cloudtrain.provisioner.localcloud.hostpython import IMAGES as OWN_IMAGES
 from cloudtrain.provisioner.localcloud.state import LocalState
 from cloudtrain.provisioner.model import Image
 
@@ -66,6 +67,10 @@ class Resources:
             ami_id = image_id(image.ssm_parameter, region)
             line = image.ssm_parameter.split("/")[-3]
             backend.amis[ami_id] = _image_class()(backend, ami_id, image, f"Deep Learning AMI {line}")
+        for ami_id, python in OWN_IMAGES.items():
+            own = _image_class()(backend, ami_id, IMAGES["g4dn"], f"ubuntu {python}")
+            own.owner_id, own.owner_alias, own.description = ACCOUNT, None, f"a Python like {python}"
+            backend.amis[ami_id] = own
         _route_to_internet(backend)
         zones = {zone.zone_id: zone.name for zone in backend.describe_availability_zones()}
         ours = [o.pool for o in self.state.offerings if o.pool.region == region]
