@@ -44,8 +44,9 @@ def command(wanted: tuple[str, ...], every: bool, yes: bool, output: str) -> int
     home = Home.from_env()
     store = jobs.open_store(home)
     live = _meant(store, home, wanted)
-    if live:
-        _confirm(live, yes)
+    if live and not (yes or _confirmed(live)):
+        say("nothing was ended")
+        return EXIT_OK
     for record in live:
         store.want(record.job_id, "cancel")
     jobs.see_driven(home, live)
@@ -85,10 +86,8 @@ def _meant(store: Store, home: Home, wanted: tuple[str, ...]) -> list[JobRecord]
     return [record for record in found.values() if not record.status.final]
 
 
-def _confirm(live: list[JobRecord], yes: bool) -> None:
-    """Ask once, naming what is live and what it costs."""
-    if yes:
-        return
+def _confirmed(live: list[JobRecord]) -> bool:
+    """Ask once, naming what is live and what it costs. Raises UsageError where there is nobody to ask."""
     if not sys.stdin.isatty():
         raise UsageError("down asks before it ends a job, and there is no terminal to ask on; add --yes")
     total = 0.0
@@ -100,7 +99,7 @@ def _confirm(live: list[JobRecord], yes: bool) -> None:
             price += f" ({SIMULATED})"
         say(f"{record.job_id}  {record.status}  {price}")
     what = live[0].job_id if len(live) == 1 else f"these {len(live)} jobs ({total:.4f} $/hour)"
-    click.confirm(f"End {what} for good?", default=False, err=True, abort=True)
+    return click.confirm(f"End {what} for good?", default=False, err=True)
 
 
 def _see_ended(record: JobRecord, *, home: Home, store: Store, clock: Clock) -> tuple[JobRecord, bool]:

@@ -77,8 +77,10 @@ def down(yes: bool) -> None:
     home = Home.from_env()
     store = jobs.open_store(home)
     running = client.find(home.local_home)
-    if running is not None and not yes:
-        _confirm_loss([s.record for s in store.list(live_only=True) if s.record.cloud_id == running.id])
+    live = [s.record for s in store.list(live_only=True) if running is not None and s.record.cloud_id == running.id]
+    if live and not (yes or _loss_confirmed(live)):
+        say("the local cloud goes on")
+        return
     ended = client.down(home.local_home)
     click.echo(
         "the local cloud is down; its machines and objects are gone" if ended else "the local cloud is not running"
@@ -87,14 +89,12 @@ def down(yes: bool) -> None:
     say("next: `cloudtrain ls`")
 
 
-def _confirm_loss(live: list[JobRecord]) -> None:
+def _loss_confirmed(live: list[JobRecord]) -> bool:
     """Ask before live jobs are lost. Raises UsageError where there is nobody to ask."""
-    if not live:
-        return
     names = ", ".join(f"{record.job_id} ({record.status})" for record in live)
     if not sys.stdin.isatty():
         raise UsageError(f"this would lose {names}, and there is no terminal to ask on; add --yes")
-    click.confirm(f"This loses {names}. End the local cloud?", default=False, err=True, abort=True)
+    return click.confirm(f"This loses {names}. End the local cloud?", default=False, err=True)
 
 
 @local.command("status", short_help="Its machines, and what was asked for.")

@@ -32,6 +32,7 @@ class Tail:
         self._out = out
         self._announce = announce
         self._offsets: dict[int, int] = {}
+        self._announced: set[int] = set()
 
     def copy(self, record: JobRecord) -> int:
         """Write what is new; returns the number of bytes."""
@@ -41,11 +42,10 @@ class Tail:
             path = log_path(self._job_dir, generation)
             if not path.exists():
                 continue
-            if generation not in self._offsets:
-                self._offsets[generation] = 0
-                if len(record.attempts) > 1:
-                    self._announce(f"--- attempt {generation} on {attempt.pool}")
-            copied += self._copy_file(path, generation)
+            several = len(record.attempts) > 1
+            copied += self._copy_file(
+                path, generation, f"--- attempt {generation} on {attempt.pool}" if several else ""
+            )
         self._out.flush()
         return copied
 
@@ -59,14 +59,19 @@ class Tail:
                 if offset:
                     self._offsets[attempt.generation] = offset
 
-    def _copy_file(self, path: Path, generation: int) -> int:
+    def _copy_file(self, path: Path, generation: int, head: str) -> int:
+        begin = self._offsets.get(generation, 0)
         copied = 0
         with path.open("rb") as file:
-            file.seek(self._offsets[generation])
+            file.seek(begin)
             while data := file.read(CHUNK):
+                if head and generation not in self._announced:
+                    self._out.flush()
+                    self._announce(head)
+                self._announced.add(generation)
                 self._out.write(data)
                 copied += len(data)
-        self._offsets[generation] += copied
+        self._offsets[generation] = begin + copied
         return copied
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from cloudtrain.provisioner.cli import down
-from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
 from tests.records import job, over
 
 from .world import World
@@ -110,3 +112,44 @@ def test_a_job_of_another_computer_is_refused(world: World) -> None:
     code, _, err = world.run("down", "digits", "-y")
     assert code == 2
     assert "driven from another computer" in err
+
+
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_it_asks_once_and_names_what_is_live_and_its_price(
+    world: World, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    typed = io.StringIO(f"{answer}\n")
+    monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", typed)
+    runs = replace(over(1, 0, EndReason.SUCCEEDED), phase=Phase.WORKING, ended_at=None, end_reason=None)
+    one = world.add(replace(job(runs, job_id="a-1", name="a"), status=JobStatus.RUNNING))
+    two = world.add(job(job_id="b-2", name="b"))
+    world.script = [cancelled(one.job_id), cancelled(two.job_id)]
+    code, out, err = world.run("down", "--all")
+    assert code == 0
+    assert "a-1  RUNNING  0.3600 $/hour\nb-2  PENDING  nothing of it runs\n" in err
+    assert err.count("End these 2 jobs (0.3600 $/hour) for good? [y/N]") == 1
+    assert len(out.splitlines()) == (2 if answer == "y" else 0)
+    assert ("nothing was ended" in err) is (answer != "y")
+
+
+def test_several_jobs_and_none_is_touched_where_one_is_unknown(world: World) -> None:
+    one = world.add(job(job_id="a-1", name="a"))
+    two = world.add(job(job_id="b-2", name="b"))
+    code, _, err = world.run("down", "a", "nope", "-y")
+    assert (code, "no job 'nope'" in err) == (3, True)
+    assert world.store.get("a-1").wanted == "run"
+    world.script = [cancelled(one.job_id), cancelled(two.job_id)]
+    code, out, _ = world.run("down", "b", "a", "a-1", "-y")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["b-2", "a-1"])
+
+
+def test_ctrl_c_says_that_the_end_goes_on(world: World) -> None:
+    def ctrl_c(world: World) -> None:
+        raise KeyboardInterrupt
+
+    world.add()
+    world.script = [ctrl_c]
+    code, _, err = world.run("down", "digits", "-y")
+    assert code == 130
+    assert "goes on ending by itself" in err

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.provisioner.cli import logs
 from cloudtrain.provisioner.home import log_path
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
 from tests.records import job, over
@@ -89,3 +90,40 @@ def test_a_finished_jobs_log_needs_nobody(world: World, capfdbinary: pytest.Capt
     write(world, record, 2, b"done\n")
     out, _ = run_bytes(world, capfdbinary, "-f", "digits-abc123")
     assert out == b"done\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("0", b""),
+        ("1", b"e"),
+        ("2", b"d\ne"),
+        ("3", b"c\nd\ne"),
+        ("4", b"b\nc\nd\ne"),
+        ("99", b"a\nb\nc\nd\ne"),
+    ],
+)
+def test_the_last_lines_over_all_attempts(
+    world: World,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    lines: str,
+    expected: bytes,
+) -> None:
+    monkeypatch.setattr(logs, "CHUNK", 2)
+    record = world.add(job(ONE, TWO))
+    write(world, record, 1, b"a\nb\n")
+    write(world, record, 2, b"c\nd\ne")
+    out, err = run_bytes(world, capfdbinary, "--tail", lines, "digits")
+    assert out == expected
+    assert (b"attempt 1" in err) is (lines in ("4", "99"))
+
+
+def test_the_last_lines_and_what_comes_after_them(world: World, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    record = world.add(job(ONE))
+    write(world, record, 1, b"a\nb\n")
+    world.script = [
+        lambda w: write(w, record, 1, b"c\n"),
+        lambda w: w.change(record.job_id, status=JobStatus.SUCCEEDED),
+    ]
+    assert run_bytes(world, capfdbinary, "-f", "-n", "1", "digits")[0] == b"b\nc\n"
