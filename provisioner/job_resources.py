@@ -11,7 +11,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from cloudtrain.pricing.accelerators import AcceleratorError, canonical, combine, parse
 from cloudtrain.pricing.requirements import Amount
-from cloudtrain.provisioner import job_keys
+from cloudtrain.provisioner import job_keys, proxy
+from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.job_keys import Section
 from cloudtrain.provisioner.model import AwsOptions, Resources
 from cloudtrain.provisioner.values import is_region
@@ -28,11 +29,9 @@ _ZONE_ID = re.compile(r"[a-z]{2,5}[0-9](-[a-z]{3}[0-9])?-az[0-9]{1,2}")
 _IMAGE = re.compile(r"ami-([0-9a-f]{8}|[0-9a-f]{17})")
 _SUBNET = re.compile(r"subnet-([0-9a-f]{8}|[0-9a-f]{17})")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")  # useradd(8)
-_HOST = re.compile(r"(?!-)[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
 _PROFILE = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)  # IAM API reference, CreateInstanceProfile
 
 _PLACE_FORM = "write aws, aws/REGION or aws/REGION/ZONE-ID, such as aws/us-east-1 or aws/us-east-1/use1-az4"
-_PROXY_FORM = "write USER@HOST or USER@HOST:PORT, ssm, instance-connect or direct"
 
 
 def read(source: Source, node: Node) -> dict[str, Any]:
@@ -248,12 +247,8 @@ def _proxy(source: Source, node: Node) -> str | None:
     text = source.text(node, "ssh_proxy")
     if text == "direct":
         return None
-    if text in ("ssm", "instance-connect"):
-        return text
-    user, at, place = text.rpartition("@")
-    host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
-    host = host if colon else place
-    ok = at and _USER.fullmatch(user) and _HOST.fullmatch(host)
-    if not ok or (colon and not (re.fullmatch(r"[1-9][0-9]{0,4}", port) and int(port) <= 65_535)):
-        raise source.error(node, f"ssh_proxy {text!r}: {_PROXY_FORM}")
+    try:
+        proxy.parse(text)
+    except UsageError as error:
+        raise source.error(node, f"{error}, or direct") from error
     return text
