@@ -83,11 +83,8 @@ def _secret_names(source: Source, node: Node) -> list[Node]:
 
 
 def _check_name(source: Source, key: Node) -> None:
-    name = str(key.value)
-    if problem := env_problem(name):
+    if problem := env_problem(str(key.value)):
         raise source.error(key, problem)
-    if name.startswith("SKYPILOT_"):
-        raise source.error(key, f"{name}: SKYPILOT_ names are SkyPilot's own, set for your script: use another")
 
 
 def check_script(source: Source, node: Node, what: str) -> str:

@@ -27,7 +27,7 @@ def require_secrets(spec: JobSpec, environ: Mapping[str, str]) -> None:
         exports = " ".join(f"{name}=…" for name in unset)
         raise UsageError(
             f"secrets: {', '.join(unset)} {several} not set in this shell, or empty: `export {exports}` and repeat, "
-            "or take the name out of `secrets`"
+            "or take the name out of the job file"
         )
 
 

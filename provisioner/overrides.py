@@ -46,7 +46,7 @@ def apply(spec: JobSpec, flags: Overrides, catalog: Catalog) -> JobSpec:
         name=spec.name if flags.name is None else _name(flags.name),
         resources=tuple(dict.fromkeys(alternatives)),  # flags can make two of them the same
         max_run_s=spec.max_run_s if flags.max_run is None else _duration(flags.max_run, "--max-run"),
-        envs=_envs(spec.envs, flags.envs),
+        envs=_envs(spec, flags.envs),
     )
 
 
@@ -110,15 +110,19 @@ def _name(text: str) -> str:
     return text
 
 
-def _envs(before: tuple[tuple[str, str], ...], pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _envs(spec: JobSpec, pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The file's variables with those of the flags: replaced where they stand, new ones last."""
-    envs = dict(before)
+    envs = dict(spec.envs)
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"--env {pair!r}: write NAME=VALUE, such as --env EPOCHS=10")
         if problem := env_problem(name):
             raise UsageError(f"--env: {problem}")
+        if name in spec.secrets:
+            raise UsageError(
+                f"--env {name}: the job file takes it from your shell, as a secret: `export {name}=…` instead"
+            )
         if any("\ud800" <= c <= "\udfff" for c in value):
             raise UsageError(f"--env {name}: the value is not UTF-8 text")
         envs[name] = value

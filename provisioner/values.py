@@ -39,6 +39,8 @@ def env_problem(name: str) -> str | None:
         return f"{name!r} can't name an environment variable: use letters, digits and _"
     if name.startswith("CLOUDTRAIN_"):
         return f"{name}: names with CLOUDTRAIN_ are set by cloudtrain: use another"
+    if name.startswith("SKYPILOT_"):
+        return f"{name}: names with SKYPILOT_ are SkyPilot's own, set for its scripts: use another"
     return None
 
 

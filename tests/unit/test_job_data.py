@@ -181,12 +181,12 @@ def test_a_variable_without_a_value_comes_from_where_you_launch() -> None:
         ("secrets: {HF_TOKEN: ''}", "a secret's value doesn't belong in a file"),
         ("secrets: [HF_TOKEN, HF_TOKEN]", "2:21: HF_TOKEN is already named in line 2: keep one"),
         ("secrets: [CLOUDTRAIN_JOB_ID]", "2:11: CLOUDTRAIN_JOB_ID: names with CLOUDTRAIN_ are set by cloudtrain"),
-        ("secrets: [SKYPILOT_DOCKER_PASSWORD]", "SKYPILOT_ names are SkyPilot's own"),
+        ("secrets: [SKYPILOT_DOCKER_PASSWORD]", "names with SKYPILOT_ are SkyPilot's own"),
         ("secrets: [HF-TOKEN]", "2:11: 'HF-TOKEN' can't name an environment variable"),
         ("secrets: [1]", "2:11: secrets: YAML reads 1 as a number: put it in quotes"),
         ("secrets: []", "2:10: secrets is empty"),
         ("envs: {A: x}\nsecrets: [A]", "3:11: A is in envs too: keep it under secrets alone"),
-        ("envs: {SKYPILOT_NODE_RANK: x}", "2:8: SKYPILOT_NODE_RANK: SKYPILOT_ names are SkyPilot's own"),
+        ("envs: {SKYPILOT_NODE_RANK: x}", "2:8: SKYPILOT_NODE_RANK: names with SKYPILOT_ are SkyPilot's own"),
     ],
 )
 def test_wrong_names(text: str, says: str) -> None:

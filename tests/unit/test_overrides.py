@@ -22,6 +22,7 @@ SPEC = JobSpec(
         Resources(instance_type="g5.xlarge", memory="16+"),
     ),
     envs=(("EPOCHS", "10"), ("SEED", "1")),
+    secrets=("HF_TOKEN",),
     max_run_s=60.0,
 )
 
@@ -92,6 +93,7 @@ def test_every_flag_has_its_effect_on_the_plan() -> None:
         (Overrides(envs=("1A=2",)), ("--env", "'1A'")),
         (Overrides(envs=("CLOUDTRAIN_JOB_ID=x",)), ("--env", "set by cloudtrain")),
         (Overrides(envs=("A=\udcff",)), ("--env A", "UTF-8")),
+        (Overrides(envs=("HF_TOKEN=x",)), ("--env HF_TOKEN", "as a secret: `export HF_TOKEN=…`")),
     ],
     ids=str,
 )
