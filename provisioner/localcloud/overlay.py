@@ -112,7 +112,7 @@ class Overlay:
 
     def warm(self) -> None:
         """Load and make what the first calls need, so that they are not slow."""
-        for service in ("s3", "ec2", "ssm", "sts"):
+        for service in ("sts", "s3", "ec2", "ssm", "servicequotas"):
             scope = f"AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host"
             environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_AUTHORIZATION": scope, "HTTP_HOST": "127.0.0.1"}
             self._moto.get_application(environ)  # moto's own way to load a service

@@ -9,16 +9,17 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+from cloudtrain.provisioner.localcloud import volumes
 
 USER_DATA_BYTES = 16 * 1024
 """Raw, before base64 (User Guide, "Run commands at launch using user data")."""
 TOKEN_CHARACTERS = 64
 """ASCII (Developer Guide, "Ensuring idempotency")."""
-ROOT_DEVICES = ("/dev/sda1", "/dev/xvda")
 _METADATA_TAG_KEY = re.compile(r"[0-9A-Za-z\-_+=,.@:]{1,255}")
 """What a tag's key may hold where InstanceMetadataTags is enabled (User Guide, "View tags … using metadata")."""
 
@@ -145,20 +146,6 @@ def _architecture(launch: Launch) -> Refusal | None:
 
 
 def _volumes(launch: Launch) -> Refusal | None:
-    mappings: Iterable[Mapping[str, Any]] = launch.params.get("BlockDeviceMappings") or ()
-    for mapping in mappings:
-        device, ebs = mapping.get("DeviceName"), mapping.get("Ebs") or {}
-        if device != launch.root_device:
-            if device in ROOT_DEVICES:
-                text = f"{device} is not the root device of the image, which is {launch.root_device}"
-                return Refusal("InvalidBlockDeviceMapping", text)
-            continue
-        size = ebs.get("VolumeSize")
-        if size is not None and int(size) < launch.root_gib:
-            text = f"Volume of size {size}GB is smaller than snapshot of the image, expect size >= {launch.root_gib}GB"
-            return Refusal("InvalidBlockDeviceMapping", text)
-        if ebs.get("KmsKeyId") and not ebs.get("Encrypted"):
-            return Refusal(
-                "InvalidParameterDependency", "The parameter KmsKeyId requires the parameter Encrypted to be set."
-            )
-    return None
+    mappings = launch.params.get("BlockDeviceMappings") or ()
+    found = volumes.refused(mappings, launch.root_device, launch.root_gib)
+    return None if found is None else Refusal(*found)

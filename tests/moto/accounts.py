@@ -43,7 +43,7 @@ def machine(cloud: Cloud) -> Callable[[str], Any]:
         "PUT", f"{instance_id}/latest/api/token", {"x-aws-ec2-metadata-token-ttl-seconds": "60"}
     ).body
     keys = json.loads(cloud.server.overlay._imds.answer("GET", path, {"x-aws-ec2-metadata-token": token}).body)
-    session = boto3.Session(
+    session: Any = boto3.Session(
         keys["AccessKeyId"], keys["SecretAccessKey"], keys["Token"], REGION, botocore.session.Session()
     )
     return lambda service: session.client(service, endpoint_url=cloud.state.endpoint_url)

@@ -127,6 +127,93 @@ REFUSALS: list[tuple[str, dict[str, Any], str, str]] = [
         "expect size >= 100GB",
     ),
     (
+        "root volume of 1 GiB",
+        {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 1}}]},
+        "InvalidBlockDeviceMapping",
+        "expect size >= 100GB",
+    ),
+    (
+        "volume too large",
+        {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 65537, "VolumeType": "gp3"}}]},
+        "InvalidParameterValue",
+        "65536",
+    ),
+    (
+        "volume too large for gp2",
+        {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 16385, "VolumeType": "gp2"}}]},
+        "InvalidParameterValue",
+        "16384",
+    ),
+    (
+        "second volume without a size",
+        {"BlockDeviceMappings": [{"DeviceName": "/dev/sdf", "Ebs": {"VolumeType": "gp3"}}]},
+        "MissingParameter",
+        "size",
+    ),
+    (
+        "throughput too low",
+        {
+            "BlockDeviceMappings": [
+                {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3", "Throughput": 100}}
+            ]
+        },
+        "InvalidParameterValue",
+        "125",
+    ),
+    (
+        "throughput too high",
+        {
+            "BlockDeviceMappings": [
+                {
+                    "DeviceName": "/dev/sda1",
+                    "Ebs": {"VolumeSize": 100, "VolumeType": "gp3", "Throughput": 2001, "Iops": 9000},
+                }
+            ]
+        },
+        "InvalidParameterValue",
+        "2000",
+    ),
+    (
+        "throughput beyond the IOPS",
+        {
+            "BlockDeviceMappings": [
+                {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3", "Throughput": 1000}}
+            ]
+        },
+        "InvalidParameterCombination",
+        "ratio of 0.333333 is too high",
+    ),
+    (
+        "throughput of another type",
+        {
+            "BlockDeviceMappings": [
+                {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp2", "Throughput": 200}}
+            ]
+        },
+        "InvalidParameterCombination",
+        "gp3",
+    ),
+    (
+        "IOPS beyond the size",
+        {
+            "BlockDeviceMappings": [
+                {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3", "Iops": 60000}}
+            ]
+        },
+        "InvalidParameterCombination",
+        "500",
+    ),
+    (
+        "a tag with a slash that the metadata service can't show",
+        {
+            "MetadataOptions": {"InstanceMetadataTags": "enabled"},
+            "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "team/a", "Value": ""}]}],
+        },
+        "InvalidParameterValue",
+        "team/a",
+    ),
+    ("unknown group", {"SecurityGroupIds": ["sg-0123456789abcdef0"]}, "InvalidGroup.NotFound", "sg-0123456789abcdef0"),
+    (
         "wrong root device",
         {"BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 200}}]},
         "InvalidBlockDeviceMapping",
@@ -168,7 +255,31 @@ def test_what_ec2_refuses_is_refused(cloud: Cloud, changes: dict[str, Any], code
     before = len(cloud.state.lives)
     found, message = refused(cloud, **changes)
     assert (found, words in message) == (code, True), message
+    assert refused(cloud, **changes, DryRun=True) == (found, message)
     assert len(cloud.state.lives) == before
+
+
+def test_a_group_of_another_network_is_refused(cloud: Cloud) -> None:
+    vpc_id = cloud.ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    group_id = cloud.ec2.create_security_group(GroupName="far", Description="far", VpcId=vpc_id)["GroupId"]
+    for dry in (False, True):
+        assert refused(cloud, SecurityGroupIds=[group_id], DryRun=dry)[0] == "InvalidParameter"
+
+
+def test_a_dry_run_of_a_group_meets_what_the_call_would(cloud: Cloud) -> None:
+    vpc_id = cloud.ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"][0]["VpcId"]
+    for name, vpc, code in [
+        ("dry", vpc_id, "DryRunOperation"),
+        ("default", vpc_id, "InvalidGroup.Duplicate"),
+        ("dry", "vpc-0123456789abcdef0", "InvalidVpcID.NotFound"),
+    ]:
+        with pytest.raises(ClientError, match=code):
+            cloud.ec2.create_security_group(GroupName=name, Description="d", VpcId=vpc, DryRun=True)
+
+
+def test_a_fast_volume_with_the_iops_it_needs_is_taken(cloud: Cloud) -> None:
+    ebs = {"VolumeSize": 100, "VolumeType": "gp3", "Throughput": 1000, "Iops": 4000}
+    cloud.up(BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": ebs}])
 
 
 def test_user_data_of_sixteen_kilobytes_is_taken(cloud: Cloud) -> None:
