@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cloudtrain.pricing.model import CapacityType, Offering, Pool
-from cloudtrain.provisioner.model import INSTANCE_PROFILE, AwsOptions
+from cloudtrain.provisioner.model import INSTANCE_PROFILE, AwsOptions, FileMount
 
 
 class Level(StrEnum):
@@ -210,6 +210,7 @@ class Wants:
     options: AwsOptions = field(default_factory=AwsOptions)
     max_run_s: float | None = None
     bucket: str | None = None  # the one that the configuration names; None: the account's own
+    mounts: tuple[FileMount, ...] = ()
 
     @property
     def profile(self) -> str:

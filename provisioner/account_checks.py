@@ -16,6 +16,7 @@ from typing import Any
 from cloudtrain.provisioner import region_checks
 from cloudtrain.provisioner.account import AccountFacts, Bucket, Caller, Finding, Level, MachineRole, Unread, Wants, Why
 from cloudtrain.provisioner.findings import LOGIN, POLICY, fail, not_read, ok, setup, warn
+from cloudtrain.provisioner.mounts import is_s3, parse_s3
 
 CLOCK_WARN_S = 30.0
 CLOCK_FAIL_S = 300.0  # AWS refuses a signature that is more than five minutes off (SigV4, "Date handling", 2026-11)
@@ -151,6 +152,7 @@ def _role(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
         yield fail("role", where, f"the instance profile {role.profile} holds no role", fix)
     else:
         yield from _role_rights(role, facts, fix)
+        yield from _data_rights(role, facts, wants, fix)
 
 
 def _role_rights(role: MachineRole, facts: AccountFacts, fix: str) -> Iterator[Finding]:
@@ -168,6 +170,25 @@ def _role_rights(role: MachineRole, facts: AccountFacts, fix: str) -> Iterator[F
         yield fail("role", where, what, fix)
     else:
         yield ok("role", where, f"machines may use {bucket.name}/jobs/")
+
+
+def _data_rights(role: MachineRole, facts: AccountFacts, wants: Wants, fix: str) -> Iterator[Finding]:
+    """Whether machines may read what ``file_mounts`` name. Another bucket's own policy may let them all the same."""
+    where, bucket = f"role {role.role}", facts.bucket
+    if isinstance(role.policies, Unread) or not wants.mounts:
+        return
+    if isinstance(bucket, Bucket) and bucket.name is not None:
+        places = [f"{bucket.name}/{folder}/" for folder in ("files", "mounts")]
+        lacking = [p for p in places if not allows(role.policies, "s3:GetObject", f"arn:aws:s3:::{p}key")]
+        if lacking:
+            yield fail("role", where, f"machines may not read {' and '.join(lacking)}, where file_mounts lie", fix)
+    for source in (mount.source for mount in wants.mounts if is_s3(mount.source)):
+        name, prefix = parse_s3(source)
+        keys = (f"{name}/{prefix}/key".replace("//", "/"), f"{name}/{prefix}")  # all below it, or the one object
+        if not any(allows(role.policies, "s3:GetObject", f"arn:aws:s3:::{key}") for key in keys):
+            what = f"machines may not read {source}, unless its bucket's own policy lets them"
+            local = " --cloud local" if facts.cloud == "local" else ""
+            yield warn("data", where, what, f"`cloudtrain setup{local} --read {source}`")
 
 
 def _resource(action: str, bucket: str) -> str:

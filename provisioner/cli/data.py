@@ -96,7 +96,8 @@ def text(plan: DataPlan) -> str:
             )
     found = plan.estimate
     restore = f"about {duration(found.restore_s)}" if found.restore_s is not None else "time not known"
-    elsewhere = f", up to {_money(found.elsewhere_usd)} in other regions" if found.elsewhere_usd else ""
+    dearer = found.elsewhere_usd is not None and found.elsewhere_usd > max(found.transfer_usd or 0, Decimal("0.01"))
+    elsewhere = f", up to {_money(found.elsewhere_usd)} in other regions" if dearer else ""
     lines += _wrapped(f"restore: {restore} on each machine; transfer: {_money(found.transfer_usd)}{elsewhere}")
     if found.upload_s > 0:
         month = found.storage_usd_per_month

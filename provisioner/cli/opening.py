@@ -28,7 +28,7 @@ class Opening:
         self._prepared = prepared
         self._opened: Future[tuple[Verdict, Access | None]] = Future()
         spec, plan = prepared.spec, prepared.plan
-        wants = Wants(plan.offerings, spec.disk_size_gib, spec.aws, spec.max_run_s)
+        wants = Wants(plan.offerings, spec.disk_size_gib, spec.aws, spec.max_run_s, mounts=spec.file_mounts)
         threading.Thread(target=self._open, args=(cloud, home, wants), name="opening", daemon=True).start()
 
     def _open(self, cloud: str, home: Home, wants: Wants) -> None:

@@ -51,6 +51,8 @@ def command(job: str, output: str) -> None:
         click.echo(where)
     click.echo()
     click.echo(tables.bill(record, now))
+    if restored := tables.restored(record):
+        click.echo(restored)
     click.echo()
     for event in store.events(job_id)[-EVENTS_SHOWN:]:
         click.echo(f"{clock_time(event.at)} {printable(event.text)}")

@@ -22,6 +22,7 @@ from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.snapshot import Snapshot
 
 PLAN_ROWS = 5
+RESTORE_SHOWN_S = 10.0
 OMITTED_SHOWN = 4
 
 
@@ -125,40 +126,44 @@ def jobs(rows: Sequence[Listed], *, wide: bool) -> str:
 
 def costs(found: Costs, *, each: bool) -> str:
     """``cost``: a row for each job, or for each attempt that had a machine; then what it comes to."""
-    rows: list[tuple[object, ...]]
     if each:
-        head: tuple[str, ...] = ("job", "try", "machine", "bought", "time", "$/hour", "$", "why")
-        rows = [
-            (
-                job["job"],
-                attempt["attempt"],
-                attempt["pool"].split("/")[3],
-                attempt["capacity_type"],
-                duration(attempt["seconds"]),
-                f"{attempt['usd_per_hour']:.4f}",
-                f"{attempt['usd']:.4f}",
-                attempt["why"],
-            )
-            for job in found["jobs"]
-            for attempt in job["attempts"]
-            if attempt["started"] is not None
-        ]
-    else:
-        head = ("job", "status", "time", "free", "$", "on demand", "saved")
-        rows = [
-            (
-                job["job"],
-                job["status"],
-                duration(job["seconds"]),
-                duration(job["free_seconds"]) if job["free_seconds"] else None,
-                f"{job['usd']:.4f}",
-                f"{job['usd_on_demand']:.4f}" if _compared(job) else None,
-                f"{job['savings_pct']:.0f} %" if _compared(job) and job["savings_pct"] is not None else None,
-            )
-            for job in found["jobs"]
-        ]
-    right = ("try", "time", "free", "$/hour", "$", "on demand", "saved")
-    return "\n".join([*([table(rows, head, right=right), ""] if rows else []), *_cost_notes(found)])
+        return "\n".join([*(f"{_attempt_costs(job)}\n" for job in found["jobs"]), *_cost_notes(found)])
+    head = ("job", "status", "time", "free", "$", "on demand", "saved")
+    rows = [
+        (
+            job["job"],
+            job["status"],
+            duration(job["seconds"]),
+            duration(job["free_seconds"]) if job["free_seconds"] else None,
+            f"{job['usd']:.4f}",
+            f"{job['usd_on_demand']:.4f}" if _compared(job) else None,
+            f"{job['savings_pct']:.0f} %" if _compared(job) and job["savings_pct"] is not None else None,
+        )
+        for job in found["jobs"]
+    ]
+    return "\n".join([table(rows, head, right=("time", "free", "$", "on demand", "saved")), "", *_cost_notes(found)])
+
+
+def _attempt_costs(job: JobCost) -> str:
+    """A job's name and what it cost, attempt by attempt."""
+    rows = [
+        (
+            attempt["attempt"],
+            attempt["pool"].split("/")[3],
+            attempt["capacity_type"],
+            duration(attempt["seconds"]),
+            f"{attempt['usd_per_hour']:.4f}",
+            f"{attempt['usd']:.4f}",
+            attempt["why"],
+        )
+        for attempt in job["attempts"]
+        if attempt["started"] is not None
+    ]
+    head = ("try", "machine", "bought", "time", "$/hour", "$", "why")
+    lines = [f"{job['job']}  {job['status']}  {dollars(job['usd'])}"]
+    if rows:
+        lines += ["", table(rows, head, right=("try", "time", "$/hour", "$"))]
+    return "\n".join(lines)
 
 
 def _cost_notes(found: Costs) -> list[str]:
@@ -231,6 +236,15 @@ def bill(record: JobRecord, now: float) -> str:
 def _got_none(attempt: Attempt) -> bool:
     """Whether the attempt ended without ever having a machine."""
     return attempt.phase is Phase.ENDED and attempt.instance_id is None and attempt.running_at is None
+
+
+def restored(record: JobRecord) -> str | None:
+    """How long machines took to get data and checkpoint; None where that is not worth a line."""
+    took = [(a.generation, a.restore_s) for a in record.attempts if a.restore_s is not None]
+    if not record.mounts and all(seconds < RESTORE_SHOWN_S for _, seconds in took):
+        return None
+    words = ", ".join(f"{duration(seconds)} on attempt {generation}" for generation, seconds in took)
+    return f"data and checkpoint were restored in {words}" if words else None
 
 
 def results(record: JobRecord) -> str | None:

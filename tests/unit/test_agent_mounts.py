@@ -229,7 +229,7 @@ def test_a_bucket_that_may_not_be_read_names_the_command(stand: Stand) -> None:
     stand.theirs("/data", "set/", ["a"])
     stand.buckets[THEIRS].before = deny
     error, fault = stand.refused()
-    assert fault == "job" and f"`cloudtrain setup --read s3://{THEIRS}`" in error
+    assert fault == "job" and f"`cloudtrain setup --read s3://{THEIRS}/set/`" in error
     assert len(stand.reads(THEIRS)) == 0
 
 

@@ -45,5 +45,5 @@ def test_what_is_not_known_is_said() -> None:
     assert said(item, restore_s=None, transfer_usd=None)[1:] == [
         "  /data  size not known  s3://b/x",
         "  s3://b/x: no credentials",
-        "restore: time not known; transfer: price not known",
+        "restore: time not known on each machine; transfer: price not known",
     ]

@@ -72,16 +72,18 @@ class Fetch:
         partial: Path,
         key_of: Callable[[Entry], str],
         name_of: Callable[[Entry], str],
+        source: str,
         owner: Owner = None,
         stop: threading.Event,
     ) -> None:
         """``partial``: a folder of ours on the same disk. ``key_of``: where the object is; ``name_of``: how it is named
-        to people. ``stop``: leave, with what is there."""
+        to people; ``source``: what all of them are from. ``stop``: leave, with what is there."""
         self._objects = objects
         self._folder = folder
         self._partial = partial
         self._key_of = key_of
         self._name_of = name_of
+        self._source = source
         self._owner = owner
         self._stop = stop
         self._leave = threading.Event()
@@ -168,7 +170,7 @@ class Fetch:
             except Denied as error:
                 denied += 1
                 if denied == DENIED_TRIES:
-                    raise FetchError(_denied(name, error), fault="job") from None
+                    raise FetchError(_denied(name, self._source, error), fault="job") from None
                 self.trouble = str(error)
             except _Damaged:
                 damaged += 1
@@ -258,11 +260,9 @@ def _write_all(handle: int, data: bytes, at: int) -> None:
         view, at = view[count:], at + count
 
 
-def _denied(name: str, error: Exception) -> str:
-    if not name.startswith("s3://"):
+def _denied(name: str, source: str, error: Exception) -> str:
+    if not source.startswith("s3://"):
         return f"the machine's role may not read its data: `cloudtrain setup` gives it the right ({error})"
-    bucket = name.removeprefix("s3://").partition("/")[0]
     return (
-        f"{name}: the machine's role may not read it, or it is gone: `cloudtrain setup --read s3://{bucket}` lets "
-        "machines read that bucket"
+        f"{name}: the machine's role may not read it, or it is gone: `cloudtrain setup --read {source}` gives the right"
     )

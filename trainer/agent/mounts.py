@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import logging
@@ -70,7 +71,7 @@ class Mounter:
         self._places = places
         self._host = host
         self._home = Path(env.get("HOME", "/"))
-        self._connect = connect
+        self._connect = functools.cache(connect)  # a client takes a good part of a second to make
         self._stop = threading.Event()
         self._fetch: Fetch | None = None
         self._before_bytes = 0
@@ -208,6 +209,7 @@ class Mounter:
             partial=folder / "partial",
             key_of=source.key,
             name_of=source.called,
+            source=source.name,
             owner=owner,
             stop=self._stop,
         )
