@@ -22,6 +22,7 @@ lint: $(READY) ## check format, style, types and import directions
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 --package cloudtrain.trainer
+	$(BIN)/vermin -t=3.10- --no-tips --quiet trainer
 	$(BIN)/lint-imports
 
 check: lint test ## the gate: lint and test

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.trainer.agent import checks as module
 from cloudtrain.trainer.agent.checks import Checks
 from cloudtrain.trainer.agent.jobcode import chooses_python, wants_torch
 from cloudtrain.trainer.agent.places import Places
@@ -44,8 +45,8 @@ def says(**more: Any) -> str:
 
 def check(places: Places, *, real: bool, gpus: int = 2, path: str = SYSTEM_PATH, **more: Any) -> Checks:
     """Looked, and asked to the end."""
-    more = {"run": "torchrun train.py", "expect_accelerator": "T4:2", "expect_gpus": 2} | more
-    config = AgentConfig("j", 1, "b", "r", "p", **more)
+    given: dict[str, Any] = {"run": "torchrun train.py", "expect_accelerator": "T4:2", "expect_gpus": 2} | more
+    config = AgentConfig("j", 1, "b", "r", "p", **given)
     checks = Checks(config, places, {"PATH": path}, real=real, gpus=lambda: gpus)
     checks.look()
     deadline = time.monotonic() + 20
@@ -68,15 +69,15 @@ def test_the_agents_own_python_is_asked_without_a_process(places: Places, monkey
     def never(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(module.subprocess, "run", never)
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(subprocess, "run", never)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     beside = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
     config = AgentConfig("j", 1, "b", "r", "p", "torchrun train.py")
     checks = Checks(config, places, {"PATH": beside}, real=False)
     checks.look()
     assert checks.ready(), "at the first call"
     assert checks.lines[-1] == f"python: {sys.version_info[0]}.{sys.version_info[1]}, with torch"
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     plain = Checks(AgentConfig("j", 1, "b", "r", "p", "echo hello"), places, {"PATH": beside}, real=False)
     assert plain.ready(), "who needs no torch does not wait for it either"
 
@@ -162,7 +163,7 @@ def test_a_clock_that_s3_would_refuse(places: Places) -> None:
 
 def test_a_disk_without_room(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.statvfs_result((4096, 4096, 100, 10, 10, 0, 0, 0, 0, 255))
-    monkeypatch.setattr(module.shutil.os, "statvfs", lambda _: full)  # type: ignore[attr-defined]
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
     checks = check(places, real=True)
     assert checks.failure is not None
     assert checks.failure.endswith("raise resources.disk_size")

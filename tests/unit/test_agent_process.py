@@ -79,6 +79,10 @@ def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
         time.sleep(0.01)
 
 
+def until_over(job: Job) -> None:
+    until(lambda: not job.alive())
+
+
 def test_three_lines_of_shell_and_what_they_print(begin: Begin, places: Places) -> None:
     job = begin('echo one\ncd /\necho "two $CLOUDTRAIN_JOB_ID" >&2; exit 3')
     until(lambda: not job.alive())
@@ -94,8 +98,7 @@ def test_the_images_environment_is_active_where_the_machine_has_it(begin: Begin,
     for folder, expected in ((root, "yes\nfound\n"), (places.root, "no\n")):
         places.job_log.unlink(missing_ok=True)
         command = 'echo "${ACTIVE:-no}"; if command -v only_here >/dev/null; then only_here; fi'
-        job = begin(command, venv="/opt/pytorch", envs={"CLOUDTRAIN_ROOT": str(folder)})
-        until(lambda job=job: not job.alive())
+        until_over(begin(command, venv="/opt/pytorch", envs={"CLOUDTRAIN_ROOT": str(folder)}))
         assert places.job_log.read_text() == expected
 
 
