@@ -256,7 +256,7 @@ def _try_cost(attempt: Attempt, line: Line) -> TryCost:
     if attempt.running_at is None:
         why = "no machine"
     elif line.free:
-        why = "taken in its first hour: free"
+        why = "first hour free"
     elif line.seconds < MINIMUM_S:
         why = "a minute at least"
     elif len({point.usd_per_hour for point in attempt.prices}) > 1:

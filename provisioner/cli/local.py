@@ -127,7 +127,8 @@ def status(output: str) -> None:
     for injected in told["faults"]:
         click.echo(fault_line(injected))
     over = len(machines) - len(alive)
-    say(f"{counted(len(alive), 'machine')}, {over} more terminated; next: `cloudtrain ls`")
+    gone = f" and {over} that are terminated" if over else ""
+    say(f"{counted(len(alive), 'machine')}{gone}; next: `cloudtrain ls`")
 
 
 _MACHINE_COLUMNS: Final = ("instance_id", "job", "instance_type", "zone_id", "capacity_type", "state")

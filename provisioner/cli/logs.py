@@ -130,10 +130,11 @@ def command(job: str, follow: bool, tail: int | None) -> None:
             raise
     if not copied and not follow and tail != 0:
         say("nothing was written yet")
-    if record.status.resting:
+    if record.status is JobStatus.STOPPED:
+        say(f"job {record.job_id} is stopped; next: `cloudtrain resume {record.job_id}` goes on")
+    elif record.status.final:
         words = f": {printable(record.detail)}" if record.detail else ""
-        more = "resume" if record.status is JobStatus.STOPPED else "show"
-        say(f"job {record.job_id} {record.status}{words}; next: `cloudtrain {more} {record.job_id}`")
+        say(f"job {record.job_id} {record.status}{words}; next: `cloudtrain show {record.job_id}`")
     else:
         say(f"next: `cloudtrain logs -f {record.job_id}` goes on as it is written")
 

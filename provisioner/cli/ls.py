@@ -60,11 +60,11 @@ def _notes(records: list[JobRecord], now: float, *, said: set[str]) -> None:
         late = record.finished_at is not None and now - record.finished_at < NEWS_S
         if record.status is JobStatus.FAILED and record.detail and late and record.job_id not in said:
             say(f"{record.job_id}: {printable(record.detail)}")
-    stopped = next((record.job_id for record in records if record.status is JobStatus.STOPPED), None)
-    if stopped is not None:
-        say(f"stopped: nothing of it runs; `cloudtrain resume {stopped}` goes on, `cloudtrain down {stopped}` ends it")
     live = next((record.job_id for record in records if not record.status.resting), None)
+    stopped = next((record.job_id for record in records if record.status is JobStatus.STOPPED), None)
     if live is not None:
         say(f"next: `cloudtrain logs -f {live}` follows a job, `cloudtrain down {live}` ends it")
-    elif records and stopped is None:
+    if stopped is not None:
+        say(f"next: `cloudtrain resume {stopped}` goes on with a stopped job")
+    if records and live is None and stopped is None:
         say(f"next: `cloudtrain show {records[0].job_id}` tells how a job went")

@@ -103,12 +103,15 @@ def cli(ctx: click.Context) -> None:
     Example, on this computer alone:
       cloudtrain launch templates/digits.yaml --cloud local
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False  # click itself only looks whether it writes to a terminal
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
 def main(args: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Every error is one line on stderr, never a traceback."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name must not end the program in an ASCII terminal
@@ -131,6 +134,13 @@ def main(args: list[str] | None = None) -> int:
         return _complain(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), EXIT_ERROR)
     except Exception as error:  # noqa: BLE001 - the last line of defence: one line for the person, the rest in a file
         return _complain(_crashed(error), EXIT_ERROR)
+
+
+def _open_closed_streams() -> None:
+    """Where a stream was closed before we started (`cloudtrain ls >&-`), Python has None: nothing is read or shown."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - as long as we live
 
 
 def _left_alone() -> int:

@@ -41,10 +41,12 @@ def test_a_row_for_each_job_and_what_it_comes_to(world: World) -> None:
 def test_a_named_job_is_shown_attempt_by_attempt_with_the_reason(world: World) -> None:
     two_jobs(world)
     out = world.run("cost", "one")[1]
-    assert [" ".join(line.split()) for line in out.splitlines()[2:4]] == [
-        "one-aaaaaa 1 g4dn.xlarge spot 1m40s 0.3600 0.0000 taken in its first hour: free",
-        "one-aaaaaa 2 g4dn.xlarge spot 3m20s 0.3600 0.0200 time x price",
+    assert out.splitlines()[0] == "one-aaaaaa  SUCCEEDED  $0.0200"
+    assert [" ".join(line.split()) for line in out.splitlines()[4:6]] == [
+        "1 g4dn.xlarge spot 1m40s 0.3600 0.0000 first hour free",
+        "2 g4dn.xlarge spot 3m20s 0.3600 0.0200 time x price",
     ]
+    assert max(map(len, out.splitlines())) <= 80
     assert "two-bbbbbb" not in out
 
 
@@ -55,7 +57,7 @@ def test_json_and_csv_add_up_to_the_table(world: World) -> None:
     assert [row["why"] for row in rows] == [
         "time x price",
         "no machine",
-        "taken in its first hour: free",
+        "first hour free",
         "time x price",
     ]
     assert round(sum(float(row["usd"]) for row in rows), 4) == found["total"]["usd"] == 0.74

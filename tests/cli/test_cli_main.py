@@ -198,3 +198,28 @@ def test_a_reader_that_leaves_early_is_no_error(home: Path) -> None:
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_streams_that_were_closed_before_the_start_are_no_fault(home: Path, closed: str) -> None:
+    code = "import sys; from cloudtrain.provisioner.cli.main import main; sys.exit(main(['config', 'show']))"
+    done = subprocess.run(["bash", "-c", f'{sys.executable} -c "{code}" {closed}'], capture_output=True, check=False)
+    assert done.returncode == 0
+    assert not list(home.glob("crash-*"))
+
+
+def test_no_color_means_none_on_a_terminal_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool | None] = []
+
+    @click.command("boom")
+    def command() -> None:
+        seen.append(click.get_current_context().color)
+
+    module = types.ModuleType("boom")
+    module.__dict__["command"] = command
+    monkeypatch.setitem(sys.modules, "cloudtrain.provisioner.cli.boom", module)
+    monkeypatch.setitem(frame.COMMANDS, "boom", "Show.")
+    for value in ("1", ""):
+        monkeypatch.setenv("NO_COLOR", value)
+        main(["boom"])
+    assert seen == [False, None]
