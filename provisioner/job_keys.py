@@ -107,17 +107,20 @@ SKYPILOT = {
     "job_recovery": "a job is always launched again elsewhere after a reclaim: take it out",
     "labels": "the tags of a machine are cloudtrain's own: take it out",
     "local_disk": "instance NVMe is used where there is some: take it out",
-    "name": "there are no buckets to name: bring data with `source: s3://BUCKET/PREFIX` and `mode: COPY`; what must "
-    "survive goes to $CLOUDTRAIN_OUTPUT_DIR",
     "options": "write the list under `any_of`",
     "outputs": "what is written to $CLOUDTRAIN_OUTPUT_DIR comes home",
-    "persistent": "take it out; nothing is deleted from your buckets",
     "pool": "take it out",
     "ports": "no port is opened: take it out; `cloudtrain tunnel` brings one to you",
     "priority": "take it out",
     "service": "cloudtrain trains and serves nothing: take it out",
     "spot_recovery": "a job is always launched again elsewhere after a reclaim: take it out",
     "volumes": "bring data with `file_mounts`; what must survive goes to $CLOUDTRAIN_OUTPUT_DIR",
+}
+
+_SKYPILOT_MOUNT = {
+    "name": "there are no buckets to name: bring data with `source: s3://BUCKET/PREFIX` and `mode: COPY`; what must "
+    "survive goes to $CLOUDTRAIN_OUTPUT_DIR",
+    "persistent": "take it out; nothing is deleted from your buckets",
 }
 
 _MEANT = {
@@ -151,13 +154,15 @@ def refusal(section: Section, key: str) -> str:
     if section in ALTERNATIVES and key in (*RESOURCES.served, *RESOURCES.aliases):
         where = section.path.partition(".")[2]
         return f"`{key}` holds for every alternative: write it once {RESOURCES.place}, beside `{where}`"
-    elsewhere = next((s for s in SECTIONS if s is not section and name in (*s.served, *s.later, *s.aliases)), None)
-    if elsewhere is not None and name not in section.served and not (section is MOUNT and name in SKYPILOT):
-        if name in elsewhere.later:
-            return f"`{elsewhere.prefix}{name}` is not supported yet: take it out"
-        return f"`{key}` belongs {elsewhere.place}, not {section.place}"
-    if name in SKYPILOT and name not in section.served:
-        return f"`{key}` is SkyPilot's and not cloudtrain's: {SKYPILOT[name]}"
+    theirs = {**SKYPILOT, **(_SKYPILOT_MOUNT if section is MOUNT else {})}
+    if name not in section.served:
+        if name in theirs:
+            return f"`{key}` is SkyPilot's and not cloudtrain's: {theirs[name]}"
+        for other in SECTIONS:
+            if name in other.later:
+                return f"`{other.prefix}{name}` is not supported yet: take it out"
+            if name in (*other.served, *other.aliases) and other is not section:
+                return f"`{key}` belongs {other.place}, not {section.place}"
     return f"unknown key `{key}` in {section.what}: {_meant(section, name)}"
 
 

@@ -77,7 +77,10 @@ def test_what_some_of_them_mean(tmp_path: Path) -> None:
         ("config: {docker: {run_options: x}}", "3:1: `config` is SkyPilot's"),
         ("volumes: {/mnt/data: my-volume}", "3:1: `volumes` is SkyPilot's"),
         ("inputs: {s3://bucket: 10}", "3:1: `inputs` is SkyPilot's"),
-        ("image_id: docker:some/image", "3:1: `image_id` belongs under `resources.aws`"),
+        (
+            "image_id: docker:some/image",
+            "3:1: `image_id` is SkyPilot's and not cloudtrain's: write `aws: {image_id: ami-...}`",
+        ),
         ("workdir: {url: https://github.com/a/b, ref: main}", "3:10: workdir must be text, not a mapping: clone"),
         ("file_mounts:\n  /out: {name: my-bucket, store: s3, mode: MOUNT}", "4:10: `name` is SkyPilot's"),
         ("file_mounts:\n  /out: {source: s3://bucket, mode: MOUNT_CACHED}", "4:37: mode 'MOUNT_CACHED' is not"),
@@ -99,7 +102,7 @@ def test_a_file_with_more_is_refused_by_name(text: str, says: str) -> None:
         ("job_recovery: {strategy: FAILOVER}", "`job_recovery` is SkyPilot's"),
         ("job_recovery: none", "`job_recovery` is SkyPilot's"),
         ("labels: {project: x}", "`labels` is SkyPilot's"),
-        ("image_id: docker:some/image", "`image_id` belongs under `resources.aws`, not under `resources`"),
+        ("image_id: docker:some/image", "`image_id` is SkyPilot's"),
         (
             "accelerator_args: {runtime_version: x}",
             "`accelerator_args` is SkyPilot's and not cloudtrain's: it is for TPUs",
@@ -113,7 +116,7 @@ def test_a_file_with_more_is_refused_by_name(text: str, says: str) -> None:
         ("infra: k8s", "infra 'k8s': 'k8s' is not supported yet"),
         ("cloud: lambda", "infra 'lambda': 'lambda' is not supported yet"),
         ("zone: us-east-1a\n  region: us-east-1", "us-east-1a is another zone in each account"),
-        ("any_of: [{cloud: gcp, image_id: x}]", "`image_id` belongs under `resources.aws`"),
+        ("any_of: [{cloud: gcp, image_id: x}]", "`image_id` is SkyPilot's"),
     ],
 )
 def test_resources_with_more_are_refused_by_name(text: str, says: str) -> None:
