@@ -227,7 +227,7 @@ class RegionReader:
         wanted = request(launch, subnet_id=subnet.subnet_id, security_group_id=groups[0]["GroupId"])
         wanted["DryRun"] = True  # nothing starts: EC2 answers with an error either way
         try:
-            self._clients.launcher(self.region).run_instances(**wanted)
+            self._ec2.run_instances(**wanted)
         except ClientError as error:
             return self._answer(pool, error)
         return None
