@@ -6,7 +6,7 @@ PY := $(BIN)/python
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint fix docs bench
+.PHONY: help demo test check lint fix docs security bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ fix: $(READY) ## apply the formatter and the safe style fixes
 
 docs: $(READY) ## write the command line's reference and the JSON schemas
 	$(PY) -m cloudtrain.provisioner.cli.reference docs
+
+security: $(READY) ## judge the AWS policies and the template with other people's tools (needs the network once)
+	$(PY) -m tests.security
 
 bench: $(READY) ## run every benchmark and write benchmarks/RESULTS.md
 	$(PY) -m benchmarks

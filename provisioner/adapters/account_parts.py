@@ -247,6 +247,7 @@ def _role_parts(it: Account) -> Iterator[Part]:
         "iam:AddRoleToInstanceProfile and iam:PassRole",
         "iam:GetInstanceProfile",
         PROFILE,
+        MACHINE_ROLE,
     )
 
 

@@ -90,7 +90,8 @@ class Part:
     """One thing that an account needs.
 
     ``look`` and ``make`` raise botocore's errors; ``make`` may be repeated, also by two at once. ``on`` names the part
-    that it stands on, ``right`` the action that ``make`` needs, ``peek`` the one that ``look`` needs.
+    that it belongs to, ``needs`` another that must be there. ``right`` is the action that ``make`` needs, ``peek``
+    the one that ``look`` needs.
     """
 
     what: str
@@ -100,6 +101,7 @@ class Part:
     right: str
     peek: str
     on: str | None = None
+    needs: str | None = None
 
     def __str__(self) -> str:
         return f"{self.what} {self.name}".rstrip()
@@ -118,8 +120,10 @@ def survey(parts: Iterable[Part]) -> dict[Part, Seen]:
     seen: dict[Part, Seen] = {}
     for part in parts:
         under = next((found for other, found in seen.items() if other.what == part.on), None)
-        if under is not None and under.state in (State.MISSING, State.UNSEEN):
-            seen[part] = Seen(under.state)
+        needed = next((found for other, found in seen.items() if other.what == part.needs), None)
+        absent = [found.state for found in (under, needed) if found and found.state in (State.MISSING, State.UNSEEN)]
+        if absent:
+            seen[part] = Seen(absent[0])
             continue
         with translated(f"looking at {part}"):
             found = _looked(part)
@@ -133,7 +137,8 @@ def carry_out(seen: dict[Part, Seen]) -> Iterator[Made]:
     broken: set[str] = set()
     for part, found in seen.items():
         if found.state is not State.THERE:
-            trouble = f"{part}: it needs the {part.on}" if part.on in broken else _make(part, found)
+            lacks = next((what for what in (part.on, part.needs) if what in broken), None)
+            trouble = f"{part}: it needs the {lacks}" if lacks else _make(part, found)
             if trouble is not None:
                 broken.add(part.what)
             yield Made(part, trouble)

@@ -50,7 +50,7 @@ RIGHTS = {
     "s3:PutPublicAccessBlock": "s3:PutBucketPublicAccessBlock",
 }
 NEEDS_NONE = {"sts:GetCallerIdentity"}
-# What AWS asks for besides the call itself (a request's role and tags), and what s3transfer, the AWS CLI and SSM's agent do.
+# What AWS asks for beside a call (its role and tags), and what s3transfer, the AWS CLI and SSM's agent call.
 IMPLIED = {
     "iam:PassRole",
     "ec2:CreateTags",
