@@ -62,6 +62,20 @@ def help_ratio(folder: Path) -> Claim:
     return Claim("cloudtrain --help / bare click program's --help", ratio, "x", BAR)
 
 
+def completion_ratio(folder: Path) -> Claim:
+    """What a shell waits for when TAB is pressed after ``cloudtrain down``, over the help of a bare click program."""
+    bare = folder / "bare.py"
+    bare.write_text(BARE_CLICK)
+    environment = clean_environment(folder / "home")
+    asks = {"_CLOUDTRAIN_COMPLETE": "bash_complete", "COMP_WORDS": "cloudtrain down d", "COMP_CWORD": "2"}
+    ratio = interleaved_ratio(
+        lambda: run_s([CLOUDTRAIN], {**environment, **asks}),
+        lambda: run_s([sys.executable, str(bare), "--help"], environment),
+        HELP_ROUNDS,
+    )
+    return Claim("completion of a JOB / bare click program's --help", ratio, "x", BAR)
+
+
 def ask(environment: dict[str, str], *arguments: str) -> dict[str, Any]:
     """The object that a cloudtrain command prints. Raises SystemExit with the command's last words where it fails."""
     done = subprocess.run([CLOUDTRAIN, *arguments], env=environment, capture_output=True, text=True, check=False)
@@ -110,10 +124,10 @@ def main() -> int:
     """Returns 1 where a claim does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one object, last")
-    parser.add_argument("--only", choices=["help", "launch"], help="measure one claim")
+    parser.add_argument("--only", choices=["help", "completion", "launch"], help="measure one claim")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cloudtrain-bench-") as folder:
-        measures = {"help": help_ratio, "launch": launch_ratio}
+        measures = {"help": help_ratio, "completion": completion_ratio, "launch": launch_ratio}
         claims = [measures[name](Path(folder)) for name in measures if options.only in (None, name)]
     return report(claims, as_json=options.json)
 

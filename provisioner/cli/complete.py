@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import click
@@ -46,3 +46,28 @@ def _on_disk() -> list[tuple[str, str, bool]]:
             return [(str(job_id), str(name), bool(final)) for job_id, name, final in rows]
     except (OSError, ValueError, RuntimeError, sqlite3.Error):
         return []
+
+
+class JobCommand(click.Command):
+    """Stands for a command of which only JOB is asked, so that TAB need not import the command; flags come from it."""
+
+    def __init__(self, name: str, real: Callable[[], click.Command]) -> None:
+        job = click.Argument(["job"], nargs=-1, shell_complete=JOB_COMMANDS[name])
+        super().__init__(name, params=[job], add_help_option=False)
+        self._real = real
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The flags that fit."""
+        return self._real().shell_complete(ctx, incomplete)
+
+
+# What JOB may be for each command, as its own argument says it too (a test compares them).
+JOB_COMMANDS = {
+    "show": any_job,
+    "logs": any_job,
+    "ssh": live_job,
+    "stop": live_job,
+    "resume": live_job,
+    "down": live_job,
+    "cost": any_job,
+}

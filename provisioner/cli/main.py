@@ -45,6 +45,11 @@ HIDDEN = ("controller",)
 UNCONFIGURED = ("config", "completion", "controller")  # they work where the configuration is wrong
 
 
+def _imported(name: str) -> click.Command:
+    command: click.Command = importlib.import_module(f"cloudtrain.provisioner.cli.{name}").command
+    return command
+
+
 class LazyGroup(click.Group):
     """A group whose commands are modules of this package, imported by name when asked for."""
 
@@ -56,13 +61,17 @@ class LazyGroup(click.Group):
         """Import the command; None where there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"cloudtrain.provisioner.cli.{cmd_name}").command
-        return command
+        return _imported(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and let the configuration say what its flags are by default."""
+        if ctx.resilient_parsing and args[0] in COMMANDS and not any(arg.startswith("-") for arg in args):
+            from cloudtrain.provisioner.cli.complete import JOB_COMMANDS, JobCommand  # noqa: PLC0415 - for a shell's TAB
+
+            if (wanted := args[0]) in JOB_COMMANDS:
+                return wanted, JobCommand(wanted, lambda: _imported(wanted)), args[1:]
         name, command, rest = super().resolve_command(ctx, args)
         flags = rest[: rest.index("--")] if "--" in rest else rest
         helps = ctx.resilient_parsing or "-h" in flags or "--help" in flags

@@ -56,7 +56,8 @@ def page() -> str:
 
 
 def _help(name: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=f"cloudtrain {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+    root = click.Context(cli, info_name="cloudtrain", **cli.context_settings)
+    context = click.Context(command, root, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
     return command.get_help(context)
 
 

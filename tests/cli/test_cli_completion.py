@@ -10,8 +10,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
+from cloudtrain.provisioner.cli import complete, reference
 from cloudtrain.provisioner.model import JobStatus
 from tests.records import job
 
@@ -47,6 +49,9 @@ def test_commands_and_flags(home: Path) -> None:
     assert not HEAVY & modules
     assert "controller" not in ask("")[0]
     assert "--max-price" in ask("launch", "--m")[0]
+    assert ask("logs", "--ta")[0] == ["--tail"]  # of a command that JOB stands for
+    assert ask("ls", "-o", "")[0] == ["table", "wide", "json", "csv"]
+    assert ask("show", "-o", "")[0] == ["table", "json"]
     assert ask("config", "se")[0] == ["set"]
     assert list(home.iterdir()) == []  # no state was made
 
@@ -64,6 +69,16 @@ def test_live_jobs_where_only_those_make_sense(world: World, command: str) -> No
     jobs(world)
     assert ask(command, "d")[0] == ["digits", "digits-live11"]
     assert ask(command, "digits-o")[0] == []
+
+
+def test_what_stands_for_a_command_completes_what_the_command_does() -> None:
+    """So that TAB need not import the command."""
+    for name, command in reference.commands():
+        own = [p._custom_shell_complete for p in command.params if isinstance(p, click.Argument)]
+        if " " not in name and any(own):
+            assert complete.JOB_COMMANDS.get(name, own[0]) is own[0]
+        else:
+            assert name not in complete.JOB_COMMANDS
 
 
 def test_a_job_that_is_given_already_is_not_offered_again(world: World) -> None:

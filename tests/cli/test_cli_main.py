@@ -38,6 +38,12 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
     assert not set(HEAVY) & set(modules_after(*args))
 
 
+@pytest.mark.parametrize("line", ["ls", "cost", "config show", "plan templates/digits.yaml -o json"])
+def test_what_answers_from_disk_imports_no_cloud(home: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    assert not (set(HEAVY) - {"msgspec", "yaml", "tabulate"}) & set(modules_after(*line.split()))
+
+
 def commands() -> list[tuple[str, click.Command]]:
     """Every command with its full name, those of groups included."""
     with click.Context(cli) as ctx:
