@@ -50,7 +50,7 @@ def require_ssh() -> str:
 
 
 def require_way(options: AwsOptions, cloud: str, home: Home) -> None:
-    """Raise where a job's machines could not be reached from here: before anything is spent. A bastion is logged in to."""
+    """Raise where a job's machines could not be reached from here, before anything is spent. Logs in at a bastion."""
     from cloudtrain.provisioner.adapters.proxied import require_bastion, require_programs  # noqa: PLC0415 - as below
 
     if cloud == "local":
