@@ -21,12 +21,14 @@ class Plan:
     with the reason of the alternative that it came closest to.
 
     ``on_demand_usd_per_hour``: the cheapest on-demand price of any machine that fits, whatever
-    ``max_hourly_cost`` says; None where none is known. It is what savings are counted against.
+    ``max_hourly_cost`` says; None where none is known. It is what savings are counted against. ``unmet``: a line for
+    each alternative that gives no machine though another does: which, why, and what to do.
     """
 
     offerings: tuple[Offering, ...]
     dropped: tuple[Dropped, ...]
     on_demand_usd_per_hour: Decimal | None
+    unmet: tuple[str, ...] = ()
 
 
 def make_plan(spec: JobSpec, catalog: Catalog, *, cloud: str) -> Plan:
@@ -47,7 +49,8 @@ def make_plan(spec: JobSpec, catalog: Catalog, *, cloud: str) -> Plan:
     refused = [d for _, selection in found for d in selection.dropped if d.instance_type not in taken]
     closest = {d.instance_type: d for d in sorted(refused, key=lambda d: _CHECKED.index(d.why))}  # the last one stays
     dropped = tuple(closest[name] for name in dict.fromkeys(d.instance_type for d in refused))
-    return Plan(offerings, dropped, min(prices, default=None))
+    unmet = tuple(_unmet(catalog, n, w, s) for n, (w, s) in enumerate(found, 1) if not s.offerings)
+    return Plan(offerings, dropped, min(prices, default=None), unmet)
 
 
 _CHECKED = list(Why)
@@ -121,7 +124,7 @@ def _nothing_fits(job: str, catalog: Catalog, found: list[tuple[Requirements, Se
     if not catalog.instances:
         return f"{job}: nothing fits: the catalogue is empty"
     if len(found) > 1:
-        each = (f"({n}) {_asked(w)}: {'; '.join(_why_not(catalog, w, s))}" for n, (w, s) in enumerate(found, 1))
+        each = (_unmet(catalog, n, w, s) for n, (w, s) in enumerate(found, 1))
         return f"{job}: nothing fits any of {len(found)} alternatives: {'; '.join(each)}"
     ((wanted, selection),) = found
     problem, advice = _why_not(catalog, wanted, selection)
@@ -129,6 +132,10 @@ def _nothing_fits(job: str, catalog: Catalog, found: list[tuple[Requirements, Se
     tally = ", ".join(f"{why} {counts[why]}" for why in Why if counts[why])
     dropped = f"{len(selection.dropped)} types dropped ({tally})"
     return f"{job}: nothing fits {_asked(wanted)}: {problem}; {dropped}; {advice}"
+
+
+def _unmet(catalog: Catalog, number: int, wanted: Requirements, selection: Selection) -> str:
+    return f"({number}) {_asked(wanted)}: {'; '.join(_why_not(catalog, wanted, selection))}"
 
 
 def _asked(wanted: Requirements) -> str:
@@ -143,7 +150,9 @@ def _why_not(catalog: Catalog, wanted: Requirements, selection: Selection) -> tu
     small = any(d.why is Why.MEMORY for d in selection.dropped)
     if wanted.memory_gib is None and small and closest.why is not Why.MEMORY:
         advice += ", or set resources.memory (16+) to allow less than 1.5x GPU memory"
-    if closest.why is Why.OTHER_ACCELERATOR and wanted.instance_type is None:
+    if closest.why is Why.OTHER_ACCELERATOR and wanted.instance_type is not None:
+        advice = "take accelerators or instance_type out"
+    elif closest.why is Why.OTHER_ACCELERATOR:
         problem = "; ".join(_counts(accelerator, catalog) for accelerator in wanted.accelerators)
     return problem, advice
 

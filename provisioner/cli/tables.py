@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv as csv_format
 import io
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -93,6 +94,8 @@ def plan(spec: JobSpec, cloud: str, planned: Plan) -> str:
     small = [d for d in planned.dropped if d.why is Why.MEMORY]
     if small and any(r.memory is None for r in spec.resources):  # our default, which may cost them money
         lines.append(f"  {small[0].instance_type}: {small[0].reason}; or set `memory`")
+    for line in planned.unmet:
+        lines += textwrap.wrap(f"no machine for alternative {line}", 80, subsequent_indent="  ")
     return "\n".join(lines)
 
 

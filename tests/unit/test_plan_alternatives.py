@@ -105,6 +105,16 @@ def test_one_zone() -> None:
     assert {(o.pool.region, o.pool.zone_id) for o in made.offerings} == {("us-east-1", "use1-az4")}
 
 
+def test_an_alternative_that_gives_no_machine_is_named_though_another_does() -> None:
+    t4 = Resources(accelerators="T4:1", memory="16+", use_spot=True)
+    made = plan(t4, Resources(accelerators="A100:8", instance_type="p5.48xlarge"))
+    assert made.offerings == alone(t4)
+    assert made.unmet == (
+        "(2) A100:8 on-demand: H100:8 is not A100:8 (p5.48xlarge); take accelerators or instance_type out",
+    )
+    assert plan(t4).unmet == ()
+
+
 def test_nothing_fits_names_each_alternative_with_its_reason_and_what_to_do() -> None:
     with pytest.raises(NoCapacity) as refusal:
         plan(
