@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from cloudtrain.provisioner import mounting
 from cloudtrain.provisioner.adapters import data_bucket
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.data_bucket import ContentStore, list_source
@@ -126,6 +128,25 @@ def test_an_upload_that_was_broken_off_goes_on_where_it_was(world: World) -> Non
     assert world.calls["UploadPart"] == 3 and before > 0, "what was sent before was not sent again"
     assert list(world.stored().values()) == [BIG]
     assert world.client.list_multipart_uploads(Bucket=world.ours).get("Uploads", []) == []
+
+
+def test_ctrl_c_ends_an_upload_at_the_next_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write({f"big{number}": bytes([number]) + BIG for number in range(12)})
+
+    def pressed(left: Any, **_: Any) -> Any:
+        while world.calls["UploadPart"] < 1:
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mounting, "wait", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        world.upload("j-1")
+    assert world.calls["UploadPart"] < 12 * 3
+    assert len(world.stored()) < 12
+    monkeypatch.undo()
+    monkeypatch.setattr(data_bucket, "PART_BYTES", 5 << 20)
+    world.upload("j-2")
+    assert len(world.stored()) == 12
 
 
 def test_parts_of_other_bytes_are_not_taken_for_ours(world: World) -> None:

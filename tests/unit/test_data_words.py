@@ -5,7 +5,14 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from cloudtrain.provisioner.cli.data import text
+import pytest
+
+from cloudtrain.provisioner import mounting
+from cloudtrain.provisioner.access import Access, Entry
+from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.adapters.data_bucket import ContentStore
+from cloudtrain.provisioner.adapters.identity import Identity
+from cloudtrain.provisioner.cli.data import Data, text, upload
 from cloudtrain.provisioner.model import FileMount
 from cloudtrain.provisioner.mounts import DataPlan, Estimate, Sized
 
@@ -47,3 +54,33 @@ def test_what_is_not_known_is_said() -> None:
         "  s3://b/x: no credentials",
         "restore: time not known on each machine; transfer: price not known",
     ]
+
+
+def test_an_upload_tells_how_far_it_is_and_what_ctrl_c_leaves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clients = Clients("local", local_endpoint="http://127.0.0.1:9")
+    access = Access(Entry("local", clients, Identity("1", "arn", "me", None), "us-east-1"), "bucket")
+    plan = DataPlan((Sized(FileMount("/data", "/d"), 1, 4 << 20),), Estimate(1.0, 1.0, None, None, None))
+    monkeypatch.setattr("cloudtrain.provisioner.cli.data._EVERY_S", 0.0)
+
+    def half(looked: object, job_id: str, store: ContentStore) -> tuple[()]:
+        store._count(2 << 20)
+        return ()
+
+    def broken_off(looked: object, job_id: str, store: ContentStore) -> tuple[()]:
+        half(looked, job_id, store)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mounting, "upload", half)
+    assert upload(Data((), plan), "j-1", access) == ()
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("uploading data: 2.0 MiB of 4.0 MiB, ")
+    assert second == "data: 2.0 MiB uploaded, 2.0 MiB were there already"
+    monkeypatch.setattr(mounting, "upload", broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        upload(Data((), plan), "j-1", access)
+    assert (
+        "nothing was launched; 2.0 MiB of data were uploaded, and the next launch uses them" in capsys.readouterr().err
+    )
+    assert upload(None, "j-1", access) == ()
