@@ -204,13 +204,18 @@ _MACHINE_CHECKS: tuple[Callable[[InstanceType, Requirements], tuple[Why, str] | 
 )
 
 
+_PLACES_SHOWN = 6
+
+
 def _elsewhere(priced: list[Offering], infra: tuple[str, ...]) -> str:
     """Where it was asked for, and where it is: other zones of a region that was named, else other regions."""
     asked = {place.split("/")[1] for place in infra if place.count("/") == 2}
     zones = sorted({offering.pool.zone_id for offering in priced if offering.pool.region in asked})
     regions = sorted({offering.pool.region for offering in priced})
     where = ", ".join(infra) or "a region that every account may use"
-    return f"{where}, only in {', '.join(zones or regions)}"
+    there = zones or regions
+    more = f" and {len(there) - _PLACES_SHOWN} more" if len(there) > _PLACES_SHOWN else ""
+    return f"{where}, only in {', '.join(there[:_PLACES_SHOWN])}{more}"
 
 
 def _affordable(

@@ -95,7 +95,7 @@ def plan(spec: JobSpec, cloud: str, planned: Plan) -> str:
     if small and any(r.memory is None for r in spec.resources):  # our default, which may cost them money
         lines.append(f"  {small[0].instance_type}: {small[0].reason}; or set `memory`")
     for line in planned.unmet:
-        lines += textwrap.wrap(f"no machine for alternative {line}", 80, subsequent_indent="  ")
+        lines += textwrap.wrap(f"no machine for alternative {line}", 80, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(lines)
 
 
