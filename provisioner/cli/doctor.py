@@ -128,7 +128,7 @@ def wrapped(text: str) -> list[str]:
     that it can be copied."""
     lines, line, in_command = [], "", False
     indent = text[: len(text) - len(text.lstrip())]
-    for word in text.split():
+    for word in text.strip().split(" "):
         goes_on = in_command
         room = WIDTH - (2 if in_command else 0)
         if line and len(line) + 1 + len(word) > room:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cloudtrain.provisioner.account import Finding, Wants
+from cloudtrain.provisioner.account import Finding, Level, Wants
 from cloudtrain.provisioner.cli.words import printable, say
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.home import Home
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from cloudtrain.provisioner.access import Access
     from cloudtrain.provisioner.preflight import Verdict
 
-SHOWN = 12
-"""So many findings are shown; the others are counted."""
+SHOWN = 3
+"""So many findings of one check are shown; the others are counted."""
 
 
 class Opening:
@@ -56,14 +57,19 @@ class Opening:
 
 
 def _say(findings: tuple[Finding, ...]) -> None:
-    for finding in findings[:SHOWN]:
-        say(line(finding))
-    if len(findings) > SHOWN:
-        say(f"… and {len(findings) - SHOWN} more: `cloudtrain doctor` shows them")
+    """One line each; of a check that says the same of many regions, the first few."""
+    shown: Counter[str] = Counter()
+    for finding in findings:
+        shown[finding.check] += 1
+        if shown[finding.check] <= SHOWN:
+            say(line(finding))
+    for check, count in shown.items():
+        if count > SHOWN:
+            say(f"… and {count - SHOWN} more of {check}: `cloudtrain doctor --region REGION` shows them")
 
 
 def line(finding: Finding) -> str:
     """A finding in one line: how bad, where, what, and what to do."""
-    head = "without" if finding.pools else "fails" if finding.level == "fail" else "note"
+    head = "without" if finding.pools else "fails" if finding.level is Level.FAIL else "note"
     where = "" if finding.where == "account" else f"{finding.where}: "
-    return printable(f"{head}: {where}{finding.what}; {finding.fix}")
+    return printable(f"{head}: {where}{finding.what}; fix: {finding.fix}")
