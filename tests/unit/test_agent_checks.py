@@ -125,6 +125,49 @@ def test_a_fit_machine_says_what_was_seen(places: Places) -> None:
     )
 
 
+FAKE_TORCH = """
+import types
+__version__ = "2.12.0"
+version = types.SimpleNamespace(cuda={cuda!r})
+cuda = types.SimpleNamespace(is_available=lambda: {gpus} > 0, device_count=lambda: {gpus})
+class Matrix:
+    def __init__(self, device): self.device = device
+    def __matmul__(self, other): return self
+    def sum(self): return self
+    def item(self): return 256.0 ** 3 if self.device != {wrong!r} else 1.0
+def ones(rows, columns, device): return Matrix(device)
+"""
+
+
+@pytest.mark.parametrize(
+    ("torch", "failure", "fault"),
+    [
+        (FAKE_TORCH.format(cuda="13.2", gpus=2, wrong=""), None, "machine"),
+        (FAKE_TORCH.format(cuda="13.2", gpus=2, wrong="cuda:1"), "GPU 1 computes a wrong product", "machine"),
+        (FAKE_TORCH.format(cuda="13.2", gpus=1, wrong=""), "torch 2.12.0 sees 1 GPUs, not 2", "machine"),
+        (FAKE_TORCH.format(cuda=None, gpus=0, wrong=""), "torch 2.12.0 is a build for CPUs: install one", "image"),
+        ("raise OSError('libcudart.so.13: cannot open')", "torch does not load (libcudart.so.13: cannot", "image"),
+    ],
+)
+def test_the_probe_itself_with_a_made_up_torch(places: Places, torch: str, failure: str | None, fault: str) -> None:
+    site = places.root / "site"
+    site.mkdir()
+    (site / "torch.py").write_text(torch)
+    checks = check(
+        places,
+        real=True,
+        path=python_that(places, f'PYTHONPATH={site} exec {sys.executable} -S "$@"'),
+        run="torchrun x",
+    )
+    if failure is None:
+        assert checks.failure is None
+        assert checks.lines[-1].endswith("torch 2.12.0, a product on each of 2 GPUs is right")
+    else:
+        assert checks.failure is not None
+        assert failure in checks.failure
+    assert checks.fault == fault
+
+
 def test_a_script_without_torch_runs_on_a_python_without_torch(places: Places) -> None:
     (places.work / "plain.py").write_text("print(1)\n")
     old = python_that(places, says(version=[3, 6], torch=None))

@@ -48,7 +48,10 @@ except ImportError:
     there = False
 if not there or not gpus:
     tell(torch="there" if there else None)
-import torch
+try:
+    import torch
+except Exception as error:
+    tell(torch="there", image="torch does not load (%s)" % " ".join(str(error).split())[:200])
 said["torch"] = torch.__version__
 if torch.version.cuda is None:
     tell(image="torch %s is a build for CPUs" % torch.__version__)
