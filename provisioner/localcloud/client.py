@@ -170,7 +170,8 @@ def cutoff(cloud: LocalCloud, job: str, *, cut: bool = True) -> list[str]:
 
 
 def call(cloud: LocalCloud, method: str, name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """One control call. Blocks up to 15 s. Raises NotFound where the cloud is gone, UsageError where it refuses."""
+    """One control call. Blocks up to 15 s. Raises NotFound where the cloud, or what is named, is gone, UsageError where
+    it refuses."""
     import http.client  # noqa: PLC0415 - `ls` only wants to find the cloud, and must be quick
 
     connection = http.client.HTTPConnection("127.0.0.1", cloud.port, timeout=_CALL_TIMEOUT_S)
@@ -183,6 +184,8 @@ def call(cloud: LocalCloud, method: str, name: str, body: Mapping[str, Any] | No
         raise NotFound(f"the local cloud does not answer ({error}): see `cloudtrain local status`") from error
     finally:
         connection.close()
+    if response.status == 404 and "error" in answer:
+        raise NotFound(str(answer["error"]))
     if response.status == 409:
         raise UsageError(str(answer["error"]))
     if response.status != 200:

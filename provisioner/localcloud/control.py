@@ -18,6 +18,10 @@ NOTE = "local, simulated prices"
 Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
+class _Missing(Exception):
+    """What was named does not exist."""
+
+
 class Control:
     """Answers the ``cloudtrain local`` commands."""
 
@@ -47,6 +51,8 @@ class Control:
             length = int(environ.get("CONTENT_LENGTH") or 0)
             body = json.loads(environ["wsgi.input"].read(length)) if length else {}
             return _json(200, route(body))
+        except _Missing as error:
+            return _json(404, {"error": str(error)})
         except (LookupError, TypeError, ValueError) as error:
             return _json(409, {"error": str(error.args[0] if error.args else error)})
 
@@ -106,7 +112,7 @@ class Control:
         with self.state.lock:
             found = [life for life in self.state.of_job(job) if life.host is not None]
         if not found:
-            raise LookupError(
+            raise _Missing(
                 f"no machine of {job} runs in the local cloud; `cloudtrain local status` shows those that do"
             )
         for life in found:

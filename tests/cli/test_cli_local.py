@@ -138,6 +138,8 @@ def test_cutoff_and_restore(cloud: Cloud, run: Runner) -> None:
     instance_id = cloud.up(TagSpecifications=tagged("severed-ab12cd"))
     assert run("local cutoff severed")[1].startswith(instance_id)
     assert cloud.hosts[instance_id].cut
+    code, _, err = run("local cutoff nobody")
+    assert (code, "no machine of nobody runs" in err) == (EXIT_NOT_FOUND, True)
     run("local cutoff severed --restore")
     assert not cloud.hosts[instance_id].cut
 
