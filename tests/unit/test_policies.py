@@ -144,6 +144,13 @@ def test_the_policies_fit_where_they_go() -> None:
     assert sizes["bucket"] <= 20_000
 
 
+def test_every_statement_is_explained() -> None:
+    text = (ROOT / "docs" / "aws" / "permissions.md").read_text(encoding="utf-8")
+    for name in ("bucket", "machine", "machine-ssm", "user"):
+        for statement in setup_template.all_policies(IT)[name]["Statement"]:
+            assert statement.get("Sid", "--read") in text, statement
+
+
 # ---- by what is asked
 
 
