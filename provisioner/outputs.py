@@ -331,6 +331,24 @@ class Checked(TypedDict):
     findings: list[Found]
 
 
+class Kept(TypedDict):
+    """A job in the account's bucket. ``here``: this computer drives it."""
+
+    job: str
+    name: str
+    status: JobStatus
+    here: bool
+    started: str
+
+
+class InBucket(TypedDict):
+    """``adopt`` without a JOB."""
+
+    schema_version: Literal[1]
+    bucket: str
+    jobs: list[Kept]
+
+
 # Each command with `-o json`, and what it prints then.
 OUTPUTS: Final[dict[str, tuple[type, ...]]] = {
     "launch": (Job, Started, Planned),
@@ -340,6 +358,7 @@ OUTPUTS: Final[dict[str, tuple[type, ...]]] = {
     "stop": (Ended,),
     "resume": (Job, Started),
     "down": (Ended,),
+    "adopt": (Started, InBucket),
     "cost": (Costs,),
     "doctor": (Checked,),
     "local status": (LocalStatus,),

@@ -170,9 +170,9 @@ def listing(jobs: Sequence[Listed]) -> Listing:
     return {"schema_version": SCHEMA_VERSION, "jobs": list(jobs)}
 
 
-def started(job_id: str) -> Started:
-    """A job that is under way: for ``--detach``."""
-    return {"schema_version": SCHEMA_VERSION, "job": job_id, "status": JobStatus.PENDING}
+def started(job_id: str, status: JobStatus = JobStatus.PENDING) -> Started:
+    """A job that is under way: for ``--detach`` and ``adopt``."""
+    return {"schema_version": SCHEMA_VERSION, "job": job_id, "status": status}
 
 
 def configured(found: Mapping[str, Setting], defaults: Mapping[str, str]) -> Configuration:

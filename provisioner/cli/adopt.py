@@ -7,10 +7,13 @@ from pathlib import Path
 
 import click
 
+from cloudtrain.provisioner.cli.tables import one_object, table
 from cloudtrain.provisioner.cli.words import printable, say
 from cloudtrain.provisioner.errors import EXIT_OK, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.outputs import SCHEMA_VERSION, InBucket
+from cloudtrain.provisioner.report import iso, started
 
 
 @click.command("adopt", short_help="Take over a job that another computer launched.")
@@ -20,7 +23,16 @@ from cloudtrain.provisioner.model import JobRecord
 @click.option("--bucket", metavar="NAME", help="The bucket, where it is not the one that `setup` makes.")
 @click.option("--into", metavar="DIR", type=click.Path(path_type=Path), help="Results folder.  [default: results/JOB]")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask first.")
-def command(job: str | None, cloud: str, region: str | None, bucket: str | None, into: Path | None, yes: bool) -> int:
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How results are printed.")
+def command(
+    job: str | None,
+    cloud: str,
+    region: str | None,
+    bucket: str | None,
+    into: Path | None,
+    yes: bool,
+    output: str,
+) -> int:
     """Take over a job that another computer launched.
 
     Its record, the snapshot of its code and its SSH keys come from the account's bucket; from then on this computer
@@ -38,7 +50,7 @@ def command(job: str | None, cloud: str, region: str | None, bucket: str | None,
     home = Home.from_env()
     opened = access.open_bucket(access.enter(cloud, home, region=region), bucket=bucket)
     if job is None:
-        _list(adopting.in_bucket(opened), opened.bucket, home)
+        _list(adopting.in_bucket(opened), opened.bucket, home, as_json=output == "json")
         return EXIT_OK
     found = adopting.find(opened, job)
     record = found.record
@@ -48,7 +60,10 @@ def command(job: str | None, cloud: str, region: str | None, bucket: str | None,
     _confirm(record, yes)
     results = into if into is not None else Path("results") / record.job_id
     record = adopting.adopt(found, opened, home, results.absolute())
-    click.echo(f"{record.job_id} {record.status}: {_now(record)}")
+    if output == "json":
+        click.echo(one_object(started(record.job_id, record.status)))
+    else:
+        click.echo(f"{record.job_id} {record.status}: {_now(record)}")
     step = "show" if record.status.resting else "logs -f"
     say(f"next: `cloudtrain {step} {record.job_id}`")
     return EXIT_OK
@@ -71,18 +86,31 @@ def _confirm(record: JobRecord, yes: bool) -> None:
     click.confirm("Take it over?", default=True, err=True, abort=True)
 
 
-def _list(records: tuple[JobRecord, ...], bucket: str, home: Home) -> None:
-    if not records:
-        say(f"bucket {bucket} holds no jobs")
-        return
-    from cloudtrain.provisioner.cli.tables import table  # noqa: PLC0415
-    from cloudtrain.provisioner.report import iso  # noqa: PLC0415
-
-    rows = [
-        (r.job_id, str(r.status), "here" if r.driver == home.id else "another computer", iso(r.created_at) or "")
-        for r in records
-    ]
-    click.echo(table(rows, ("job", "status", "driven from", "launched")))
+def _list(records: tuple[JobRecord, ...], bucket: str, home: Home, *, as_json: bool) -> None:
     elsewhere = next((r.job_id for r in records if r.driver != home.id and not r.status.final), None)
+    if as_json:
+        found: InBucket = {
+            "schema_version": SCHEMA_VERSION,
+            "bucket": bucket,
+            "jobs": [
+                {
+                    "job": r.job_id,
+                    "name": r.spec.name,
+                    "status": r.status,
+                    "here": r.driver == home.id,
+                    "started": iso(r.created_at),
+                }
+                for r in records
+            ],
+        }
+        click.echo(one_object(found))
+    elif records:
+        rows = [
+            (r.job_id, r.status, "here" if r.driver == home.id else "another computer", iso(r.created_at))
+            for r in records
+        ]
+        click.echo(table(rows, ("job", "status", "driven from", "launched")))
+    else:
+        say(f"bucket {bucket} holds no jobs")
     if elsewhere is not None:
         say(f"next: `cloudtrain adopt {elsewhere}` takes one over")

@@ -64,7 +64,7 @@ def command(
     Examples:
       cloudtrain setup
       cloudtrain setup --region eu-west-1 --read s3://my-data/imagenet
-      cloudtrain setup --print cloudformation > cloudtrain.yaml
+      cloudtrain setup --print cloudformation > stack.yaml
     """
     if destroy and (printed or reads or ssm):
         raise UsageError("--destroy goes with --cloud, --region and --yes alone")
