@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.data_bucket import ContentStore, list_source
+from cloudtrain.provisioner.adapters.data_bucket import ContentStore, Halted, list_source
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
 from cloudtrain.provisioner.model import FileMount
 from cloudtrain.provisioner.mounts import LIMIT_FILES, Sized, describe_objects, is_s3, pack
@@ -18,7 +18,6 @@ from cloudtrain.provisioner.tree import Changed, Entry, Tree
 from cloudtrain.trainer.contract import Mount
 
 FILES_AT_A_TIME = 8
-_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +100,25 @@ def _contents(item: Looked, store: ContentStore) -> dict[str, Any]:
     with ThreadPoolExecutor(FILES_AT_A_TIME) as pool:
         rows = [pool.submit(_row, tree, entry, store) for entry in tree.entries]
         try:
-            _await(rows)
+            files = _results(rows)
         except BaseException:
             store.halt.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     single = Path(item.sized.mount.source).resolve() != tree.root
-    files = [row.result() for row in rows]
     return {"v": 1, "source": item.sized.mount.source, "single": single, "files": files}
 
 
-def _await(rows: Sequence[Future[dict[str, Any]]]) -> None:
-    """Return when all are done; raise the first error. In short waits, so that Ctrl-C is heard."""
-    left = set(rows)
-    while left:
-        done, left = wait(left, timeout=_LOOK_S, return_when=FIRST_EXCEPTION)
-        for row in done:
-            row.result()
+def _results(rows: Sequence[Future[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What all of them returned; raises the error of the one that failed, not that the others were halted for it."""
+    found, halted = [], False
+    for row in rows:
+        try:
+            found.append(row.result())
+        except Halted:
+            halted = True
+    assert not halted, "whoever halts the others raises an error of its own"
+    return found
 
 
 def _row(tree: Tree, entry: Entry, store: ContentStore) -> dict[str, Any]:
@@ -127,8 +128,13 @@ def _row(tree: Tree, entry: Entry, store: ContentStore) -> dict[str, Any]:
         return {"path": entry.path, "link": entry.target}
     try:
         digest = store.add(functools.partial(tree.opened, entry), entry.size)
-    except (Changed, Conflict) as error:
-        raise _changed(tree.what, repr(entry.path)) from error
+    except Halted:
+        raise
+    except BaseException as error:
+        store.halt.set()  # the others need not finish
+        if isinstance(error, Changed | Conflict):
+            raise _changed(tree.what, repr(entry.path)) from error
+        raise
     return {"path": entry.path, "mode": entry.mode, "size": entry.size, "sha256": digest}
 
 

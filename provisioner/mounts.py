@@ -26,10 +26,10 @@ FILE_MODE = 0o644  # of what comes from a bucket, which knows no modes
 
 # Estimates of one machine's restore. A gp3 volume gives 125 MiB/s unless more is bought (EBS User Guide, "General
 # Purpose SSD volumes", 2026-11). With its own NVMe the agent is the limit: 16 connections of one Python process; our
-# assumption, below what AWS's own tools reach on such machines. Small files: 16 at a time, 40 ms each, assumed too.
+# assumption, below what AWS's own tools reach on such machines. So are the requests that it makes in a second.
 GP3_BYTES_PER_S = 125 * 2**20
 NVME_BYTES_PER_S = 400 * 10**6
-FILES_PER_S = 400
+FILES_PER_S = 200
 # From an office or home, assumed: 100 Mbit/s up. What the upload really does is shown while it runs.
 UPLOAD_BYTES_PER_S = 12_500_000
 

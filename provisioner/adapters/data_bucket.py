@@ -26,6 +26,7 @@ PART_BYTES = 16 << 20
 MOST_PARTS = 10_000  # S3 User Guide, "Multipart upload limits", 2026-11
 PARTS_AT_A_TIME = 4  # of one file; each holds its bytes in memory
 _CHUNK_BYTES = 1 << 20
+_REFUSED = ("403", "AccessDenied", "Forbidden")
 
 Open = Callable[[], AbstractContextManager[BinaryIO]]
 Moved = Callable[[int], None]
@@ -48,14 +49,17 @@ def list_source(clients: Clients, source: str, region: str) -> tuple[str, list[S
 
 
 def _region(clients: Clients, bucket: str, region: str, source: str) -> str:
+    """Where the bucket is, which S3 tells also those who may list a prefix of it alone, and not the whole."""
     with _denied(source):
         try:
-            reply = clients.client("s3", region).head_bucket(Bucket=bucket)
+            reply: Any = clients.client("s3", region).head_bucket(Bucket=bucket)
         except ClientError as error:
             if code_of(error) in ("404", "NoSuchBucket"):
                 raise NotFound(f"{source}: there is no bucket {bucket}; correct file_mounts") from error
-            raise
-    headers = reply["ResponseMetadata"]["HTTPHeaders"]
+            if code_of(error) not in _REFUSED:
+                raise
+            reply = error.response
+    headers = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return str(reply.get("BucketRegion") or headers.get("x-amz-bucket-region") or region)
 
 
@@ -81,7 +85,7 @@ def _denied(source: str) -> Iterator[None]:
     try:
         yield
     except (ClientError, BotoCoreError) as error:
-        if isinstance(error, ClientError) and code_of(error) in ("403", "AccessDenied", "Forbidden"):
+        if isinstance(error, ClientError) and code_of(error) in _REFUSED:
             raise AccessError(
                 f"{source}: your credentials may not list it (s3:ListBucket): ask the bucket's owner, or use another "
                 "AWS_PROFILE"

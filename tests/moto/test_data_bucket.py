@@ -133,12 +133,12 @@ def test_an_upload_that_was_broken_off_goes_on_where_it_was(world: World) -> Non
 def test_ctrl_c_ends_an_upload_at_the_next_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write({f"big{number}": bytes([number]) + BIG for number in range(12)})
 
-    def pressed(left: Any, **_: Any) -> Any:
+    def pressed(rows: Any) -> Any:
         while world.calls["UploadPart"] < 1:
             time.sleep(0.001)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mounting, "wait", pressed)
+    monkeypatch.setattr(mounting, "_results", pressed)
     with pytest.raises(KeyboardInterrupt):
         world.upload("j-1")
     assert world.calls["UploadPart"] < 12 * 3
@@ -211,10 +211,16 @@ def test_what_can_not_be_listed_is_refused_with_the_fix(world: World) -> None:
         world.look(f"s3://{world.theirs}/nothing")
     assert world.look("s3://nobody-has-this-1/x", strict=False)[0].sized.trouble is not None
 
-    def deny(name: str) -> None:
-        raise ClientError({"Error": {"Code": "403", "Message": "Forbidden"}}, name)
+    there: Any = world.clients.client("s3", "eu-west-1")
+    there.put_object(Bucket=world.theirs, Key="set/a", Body=b"1")
+    headers: Any = {"HTTPHeaders": {"x-amz-bucket-region": "eu-west-1"}}
 
-    world.before = deny
+    def deny(name: str) -> None:
+        raise ClientError({"Error": {"Code": "403", "Message": "Forbidden"}, "ResponseMetadata": headers}, name)
+
+    world.before = deny  # of the bucket as a whole; its prefix may be listed
+    assert list_source(world.clients, f"s3://{world.theirs}/set", REGION)[0] == "eu-west-1"
+    headers["HTTPHeaders"].clear()
     with pytest.raises(AccessError, match=r"may not list it \(s3:ListBucket\)"):
         list_source(world.clients, f"s3://{world.theirs}", REGION)
 

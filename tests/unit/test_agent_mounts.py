@@ -6,9 +6,11 @@ import errno
 import hashlib
 import json
 import os
+import pwd
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ class Stand:
         self.opened: list[tuple[str, str]] = []
         self.mounts: list[Mount] = []
         self.scratch: str | None = None
+        self.login_user: str | None = None
 
     def local(self, target: str, files: Tree, *, single: bool = False) -> None:
         """A mount of bytes, of (bytes, mode), of None for a folder, of "-> x" for a link."""
@@ -74,6 +77,7 @@ class Stand:
 
     def mounter(self) -> Mounter:
         config = AgentConfig("j", 1, OUR, "us-east-1", "p", "", mounts=tuple(self.mounts), scratch=self.scratch)
+        config = replace(config, login_user=self.login_user)
 
         def connect(bucket: str, region: str) -> MemoryObjects:
             self.opened.append((bucket, region))
@@ -231,6 +235,34 @@ def test_a_bucket_that_may_not_be_read_names_the_command(stand: Stand) -> None:
     error, fault = stand.refused()
     assert fault == "job" and f"`cloudtrain setup --read s3://{THEIRS}/set/`" in error
     assert len(stand.reads(THEIRS)) == 0
+
+
+def test_a_key_that_does_not_serve_the_machine_is_named_as_such(stand: Stand) -> None:
+    def deny(call: str, key: str) -> None:
+        if call == "read":
+            raise Denied("read: AccessDenied: User is not authorized to perform: kms:Decrypt on this resource")
+
+    stand.buckets[THEIRS].data["set/a"] = b"1"
+    stand.theirs("/data", "set/", ["a"])
+    stand.buckets[THEIRS].before = deny
+    assert "allow that role kms:Decrypt in the key's policy" in stand.refused()[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_on_a_real_machine_the_data_is_the_login_users(stand: Stand) -> None:
+    class Real(SystemdHost):
+        def place(self, target: str, data: Path, rootfs: Path) -> None:
+            raise AssertionError
+
+    stand.host = Real(lambda argv, timeout_s: 0, root=True)
+    stand.login_user = "nobody"
+    stand.local("deep/data", {"a": b"x", "sub/b": (b"y", 0o400), "sub": None, "link": "-> a"})
+    assert stand.bring().done
+    user = pwd.getpwnam("nobody")
+    at = stand.places.work / "deep/data"
+    paths = [at.parent, at.resolve(), *at.resolve().rglob("*")]
+    assert len(paths) == 6
+    assert {(path.lstat().st_uid, path.lstat().st_gid) for path in paths} == {(user.pw_uid, user.pw_gid)}
 
 
 def test_an_outage_is_waited_out_and_a_standstill_is_not(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def test_a_restore_takes_as_long_as_the_slowest_part() -> None:
     seconds = mounts.restore_s
     assert seconds(125 * 2**20, 0, nvme=False) == 1.0
     assert seconds(125 * 2**20, 0, nvme=False, throughput_mib_s=250) == 0.5
-    assert seconds(400 * 10**6, 400, nvme=True) == 2.0
+    assert seconds(400 * 10**6, 200, nvme=True) == 2.0
     assert seconds(400 * 10**6, 0, nvme=False, throughput_mib_s=1000) == 1.0, "more than the agent takes is no use"
 
 

@@ -263,6 +263,8 @@ def _write_all(handle: int, data: bytes, at: int) -> None:
 def _denied(name: str, source: str, error: Exception) -> str:
     if not source.startswith("s3://"):
         return f"the machine's role may not read its data: `cloudtrain setup` gives it the right ({error})"
+    if "kms:" in str(error):
+        return f"{name}: its KMS key does not serve the machine's role: allow that role kms:Decrypt in the key's policy"
     return (
         f"{name}: the machine's role may not read it, or it is gone: `cloudtrain setup --read {source}` gives the right"
     )
