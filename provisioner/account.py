@@ -145,6 +145,7 @@ class Ami:
     root_device: str
     root_gib: int  # of its root snapshot
     state: str = "available"
+    user_told: bool = True  # whether it is known who logs in
 
 
 @dataclass(frozen=True, slots=True)

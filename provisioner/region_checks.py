@@ -300,7 +300,11 @@ def _ami(image: ImageFacts, ami: Ami, region: str, wants: Wants, offerings: tupl
     if wants.disk_gib is not None and wants.disk_gib < ami.root_gib:
         more = f"{what} needs {ami.root_gib} GiB, more than disk_size {wants.disk_gib}: the volume gets that much"
         yield warn("image", region, more, f"set resources.disk_size: {ami.root_gib}, which is billed as well")
-    if not others:
+    if not ami.user_told:
+        fix = "set resources.aws.ssh_user to its login user"
+        pools = tuple(o.pool for o in offerings)
+        yield fail("image", region, f"{what} has a name that does not tell who logs in", fix, pools)
+    elif not others:
         yield ok("image", region, f"{what} is there ({ami.architecture}, {ami.root_gib} GiB)")
 
 

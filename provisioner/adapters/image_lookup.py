@@ -16,6 +16,7 @@ from cloudtrain.provisioner.errors import PoolUnavailable, UsageError
 from cloudtrain.provisioner.model import FoundImage, Image
 
 if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import ImageTypeDef
 
 NO_IMAGE = "NoImage"  # the code of a pool that has no image for us
@@ -32,14 +33,27 @@ def find(clients: Clients, image: Image, region: str, *, is_dead: Callable[[], b
     image_id = image.own_id or _named_by_parameter(clients, image, region, is_dead)
     what = _what(image, image_id, region)
     with translated(what, is_dead=is_dead):
-        shown = clients.client("ec2", region).describe_images(
-            Filters=[{"Name": "image-id", "Values": [image_id]}], IncludeDeprecated=True, IncludeDisabled=True
-        )["Images"]
-    if not shown:
+        shown = show(clients.client("ec2", region), image_id)
+    if shown is None:
         raise PoolUnavailable(
             f"{what}: no such image, or it isn't shared with this account; {_advice(image, clients)}", code=NO_IMAGE
         )
-    return _checked(image, shown[0], what, _advice(image, clients))
+    return _checked(image, shown, what, _advice(image, clients))
+
+
+def show(ec2: EC2Client, image_id: str) -> ImageTypeDef | None:
+    """The image as EC2 shows it; None where there is none that this account may use. Raises botocore's errors."""
+    shown = ec2.describe_images(
+        Filters=[{"Name": "image-id", "Values": [image_id]}], IncludeDeprecated=True, IncludeDisabled=True
+    )["Images"]
+    return shown[0] if shown else None
+
+
+def root_gib(shown: ImageTypeDef) -> int:
+    """The size of the image's root snapshot, the least that its root volume may have; 0 where it has none."""
+    root = shown.get("RootDeviceName")
+    sizes = [m.get("Ebs", {}).get("VolumeSize", 0) for m in shown["BlockDeviceMappings"] if m.get("DeviceName") == root]
+    return max(sizes, default=0)
 
 
 def _named_by_parameter(clients: Clients, image: Image, region: str, is_dead: Callable[[], bool] | None) -> str:
@@ -62,12 +76,7 @@ def _checked(image: Image, shown: ImageTypeDef, what: str, advice: str) -> Found
     if login_user is None:
         raise UsageError(f"{what}: its name {name!r} does not tell who logs in; set resources.aws.ssh_user")
     root = shown["RootDeviceName"]
-    return FoundImage(shown["ImageId"], name, root, _root_gib(shown, root), shown["Architecture"], login_user)
-
-
-def _root_gib(shown: ImageTypeDef, root: str) -> int:
-    sizes = [m.get("Ebs", {}).get("VolumeSize", 0) for m in shown["BlockDeviceMappings"] if m.get("DeviceName") == root]
-    return max(sizes, default=0)
+    return FoundImage(shown["ImageId"], name, root, root_gib(shown), shown["Architecture"], login_user)
 
 
 def _what(image: Image, image_id: str, region: str) -> str:

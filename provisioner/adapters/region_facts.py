@@ -29,7 +29,8 @@ from cloudtrain.provisioner.account import (
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import Identity
-from cloudtrain.provisioner.adapters.images import image_for
+from cloudtrain.provisioner.adapters.image_lookup import root_gib, show
+from cloudtrain.provisioner.adapters.images import image_for, user_named_by
 from cloudtrain.provisioner.adapters.keys import ed25519_pair
 from cloudtrain.provisioner.adapters.reading import Readers, Reading
 from cloudtrain.provisioner.adapters.run_instances import request
@@ -39,7 +40,7 @@ from cloudtrain.provisioner.region_checks import SPOT_ROLE_ARN
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
-    from mypy_boto3_ec2.type_defs import FilterTypeDef, ImageTypeDef
+    from mypy_boto3_ec2.type_defs import FilterTypeDef
 
 AWS_KEY = "alias/aws/ebs"
 _PROBE_JOB = "doctor-000000"
@@ -152,7 +153,7 @@ class RegionReader:
                     raise
                 return None, None
             image_id = shown["Parameter"]["Value"]
-        return image_id, self._readers.start("ec2:DescribeImages", lambda: _ami(self._ec2, image_id)).get()
+        return image_id, self._readers.start("ec2:DescribeImages", lambda: _ami(self._ec2, image_id, image)).get()
 
     def _read_network(self) -> Network:
         ec2, named = self._ec2, self._wants.options.subnet_ids
@@ -278,16 +279,13 @@ def _image_facts(kinds: tuple[str, ...], image: Image, reading: Reading[_Shown])
     return ImageFacts(name, kinds, found, None) if isinstance(found, Unread) else ImageFacts(name, kinds, *found)
 
 
-def _ami(ec2: EC2Client, image_id: str) -> Ami | None:
-    shown = ec2.describe_images(
-        Filters=[{"Name": "image-id", "Values": [image_id]}], IncludeDeprecated=True, IncludeDisabled=True
-    )["Images"]
-    if not shown:
+def _ami(ec2: EC2Client, image_id: str, image: Image) -> Ami | None:
+    shown = show(ec2, image_id)
+    if shown is None:
         return None
-    image: ImageTypeDef = shown[0]
-    root = image.get("RootDeviceName", "")
-    sizes = [m.get("Ebs", {}).get("VolumeSize", 0) for m in image["BlockDeviceMappings"] if m.get("DeviceName") == root]
-    return Ami(image["Architecture"], root, max(sizes, default=0), image.get("State", "available"))
+    user = image.login_user or user_named_by(shown.get("Name", ""))
+    root, state = shown.get("RootDeviceName", ""), shown.get("State", "available")
+    return Ami(shown["Architecture"], root, root_gib(shown), state, user_told=user is not None)
 
 
 def _subnet(shown: Any, tables: list[Any] | Unread) -> Subnet:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from moto.ec2.models import ec2_backends
 
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.ec2 import Ec2Cloud
@@ -22,9 +23,9 @@ from cloudtrain.provisioner.errors import (
     PoolUnavailable,
     UsageError,
 )
-from cloudtrain.provisioner.model import TAG_LOCAL_SSH, Endpoint, Machine
+from cloudtrain.provisioner.model import TAG_LOCAL_SSH, Endpoint, Image, Machine
 from tests.contract.cloud_contract import POOL, REGION, found, image, launch_request, running
-from tests.moto.worlds import ACCOUNT, ADDRESS, AMI, MotoWorld
+from tests.moto.worlds import ACCOUNT, ADDRESS, AMI, MotoWorld, register
 
 
 @pytest.fixture
@@ -265,6 +266,37 @@ def test_the_newest_price_of_the_pool_s_own_zone_counts(world: MotoWorld, monkey
 def test_an_unknown_image_parameter_is_named(world: MotoWorld) -> None:
     with pytest.raises(CloudError, match="/no/such/line in us-east-1: ParameterNotFound"):
         world.cloud.find_image(replace(image(), ssm_parameter="/no/such/line"), REGION)
+
+
+def own(ami: str, **more: Any) -> Image:
+    return replace(image(), ssm_parameter="", own_id=ami, login_user="", **more)
+
+
+def test_an_own_image_tells_its_login_user_or_is_asked_for_it(world: MotoWorld) -> None:
+    register("ami-00000000000debian", REGION, name="debian-12-amd64-20261001")
+    register("ami-000000000000ours1", REGION, name="training v7")
+    assert world.cloud.find_image(own("ami-00000000000debian"), REGION).login_user == "admin"
+    with pytest.raises(UsageError, match=r"'training v7' does not tell who logs in; set resources.aws.ssh_user"):
+        world.cloud.find_image(own("ami-000000000000ours1"), REGION)
+    told = replace(own("ami-000000000000ours1"), login_user="me")
+    assert world.cloud.find_image(told, REGION).login_user == "me"
+
+
+def test_an_image_that_is_not_ready_or_has_no_volume_is_refused(world: MotoWorld) -> None:
+    register("ami-0000000000pending", REGION, name="ubuntu")
+    backend = ec2_backends[ACCOUNT][REGION]
+    backend.amis["ami-0000000000pending"].state = "pending"
+    with pytest.raises(PoolUnavailable, match="it is pending, not available; image ids differ by region"):
+        world.cloud.find_image(own("ami-0000000000pending"), REGION)
+    register("ami-0000000000instst", REGION, name="ubuntu", root_device_type="instance-store")
+    with pytest.raises(UsageError, match="its root is no EBS volume"):
+        world.cloud.find_image(own("ami-0000000000instst"), REGION)
+
+
+def test_without_the_right_to_look_at_images_that_is_said(world: MotoWorld) -> None:
+    world.refuse("DescribeImages", "UnauthorizedOperation", status=403)
+    with pytest.raises(AccessError, match=f"image {AMI} in us-east-1"):
+        world.cloud.find_image(own(AMI), REGION)
 
 
 # ---- the end

@@ -183,6 +183,13 @@ def test_an_image_for_other_machines() -> None:
     assert finding.what == "image ami-1 is for arm64, not for g4dn.xlarge (x86_64)"
 
 
+def test_an_image_whose_login_user_nobody_knows() -> None:
+    finding = region("image", images=image(ami=Ami("x86_64", "/dev/sda1", 75, user_told=False)))
+    assert (finding.level, finding.pools) == (Level.FAIL, POOLS)
+    assert "does not tell who logs in" in finding.what
+    assert "resources.aws.ssh_user" in finding.fix
+
+
 def test_a_disk_smaller_than_the_image_s_becomes_as_large() -> None:
     regions = (replace(REGION_FACTS, images=image(ami=Ami("x86_64", "/dev/sda1", 120))),)
     [warning] = troubles(replace(FACTS, regions=regions), replace(WANTS, disk_gib=100))
