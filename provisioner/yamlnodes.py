@@ -24,6 +24,8 @@ _MAX_DEPTH = 10
 # No-break and other wide or invisible blanks, which come with text that was copied from a web page or a document.
 _BLANKS = "\u00a0\u1680\u200b\u202f\u205f\u2060\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 
+_YAML_BREAKS = "[\u0085\u2028\u2029]"  # YAML 1.1's line ends beside LF, CRLF and CR
+
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,3})?")
 
@@ -93,6 +95,10 @@ class Source:
         text = text.removeprefix("\ufeff")
         if len(text) > MAX_BYTES:
             raise self._at(None, f"longer than {MAX_BYTES // 1024} KiB: this is not {what}")
+        breaker = re.search(_YAML_BREAKS, text)
+        if breaker:
+            place = _position(text[: breaker.start()])
+            raise self._at(place, f"U+{ord(breaker[0]):04X} ends a line in YAML and in few editors: take it out")
         loader: _StrictLoader | None = None
         try:
             loader = _StrictLoader(text)
@@ -100,9 +106,7 @@ class Source:
         except _Refused as error:
             raise self._at(error.mark, str(error)) from error
         except ReaderError as error:
-            before = text[: error.position]
-            start = max(before.rfind("\n"), before.rfind("\r")) + 1
-            place = _Position(len(re.findall("\r\n|\r|\n", before)), len(before) - start)
+            place = _position(text[: error.position])
             message = f"the control character U+{ord(text[error.position]):04X} is not allowed: take it out"
             raise self._at(place, message) from error
         except yaml.MarkedYAMLError as error:
@@ -210,6 +214,12 @@ class Source:
         if Decimal(scalar.value) <= 0:
             raise self.error(node, f"{what} must be above zero, not {scalar.value}")
         return Decimal(scalar.value)
+
+
+def _position(before: str) -> _Position:
+    """Where the text after ``before`` stands."""
+    start = max(before.rfind("\n"), before.rfind("\r")) + 1
+    return _Position(len(re.findall("\r\n|\r|\n", before)), len(before) - start)
 
 
 def _type(node: ScalarNode) -> str:

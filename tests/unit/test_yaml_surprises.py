@@ -138,6 +138,7 @@ TABLE: dict[str, tuple[str | bytes, Refused | Read]] = {
     "a no-break space inside": (HEAD + "run: python\u00a0train.py", Refused("2:6", "U+00A0 looks like a blank")),
     "a no-break space in quotes": (HEAD + "run: 'a\u00a0b'", run("a\u00a0b")),
     "a zero-width space": (RUN + "\u200bname: a", Refused("3:1", "U+200B looks like")),
+    "a line separator": (HEAD + "run: a\u2028b", Refused("2:7", "U+2028 ends a line in YAML and in few editors")),
     "an emoji": (RUN + "envs: {A: \U0001f680}", env("\U0001f680")),
     "an emoji for a name": (RUN + "name: \U0001f680", Refused("3:7", "use a to z, 0 to 9")),
     "letters of another script": (RUN + "n\u0430me: a", Refused("3:1", "did you mean `name`?")),
