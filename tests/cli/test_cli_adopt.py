@@ -1,0 +1,102 @@
+"""`cloudtrain adopt`: lists what the bucket holds, asks, and takes a job over. What it does in a bucket: tests/e2e."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cloudtrain.provisioner import access, adopting
+from cloudtrain.provisioner.errors import NotFound
+from cloudtrain.provisioner.model import JobRecord, JobStatus
+from tests.records import job
+
+from .world import World, succeeded
+
+
+class Account:
+    """An account whose bucket holds these jobs."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records: list[JobRecord] = []
+        self.adopted: list[tuple[str, Path]] = []
+        self.asked: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(access, "enter", self._enter)
+        monkeypatch.setattr(access, "open_bucket", self._open)
+        monkeypatch.setattr(adopting, "in_bucket", lambda opened: tuple(self.records))
+        monkeypatch.setattr(adopting, "find", self._find)
+        monkeypatch.setattr(adopting, "adopt", self._adopt)
+
+    def _enter(self, cloud: str, home: object, *, region: str | None) -> str:
+        self.asked.append((cloud, region))
+        return "entry"
+
+    def _open(self, entry: str, *, bucket: str | None) -> object:
+        return SimpleNamespace(bucket=bucket or "cloudtrain-1")
+
+    def _find(self, opened: object, wanted: str) -> object:
+        for record in self.records:
+            if wanted in (record.job_id, record.spec.name):
+                return SimpleNamespace(record=record)
+        raise NotFound(f"bucket b holds no job {wanted!r}")
+
+    def _adopt(self, found: Any, opened: object, home: Any, results: Path) -> JobRecord:
+        self.adopted.append((found.record.job_id, results))
+        return replace(found.record, driver=home.id, results=str(results))
+
+
+@pytest.fixture
+def account(world: World, monkeypatch: pytest.MonkeyPatch) -> Account:
+    return Account(world, monkeypatch)
+
+
+def test_the_list_says_where_each_is_driven_from(world: World, account: Account) -> None:
+    account.records = [job(), replace(succeeded(job(job_id="mine-1", name="mine"), 1.0), driver=world.home.id)]
+    code, out, err = world.run("adopt", "--cloud", "local", "--region", "us-west-2")
+    assert code == 0
+    assert account.asked == [("local", "us-west-2")]
+    assert [line.split()[:3] for line in out.splitlines()[2:]] == [
+        ["digits-abc123", "PENDING", "another"],
+        ["mine-1", "SUCCEEDED", "here"],
+    ]
+    assert max(map(len, out.splitlines())) <= 80
+    assert "next: `cloudtrain adopt digits-abc123`" in err
+    found = json.loads(world.run("adopt", "-o", "json")[1])
+    assert [(row["job"], row["here"]) for row in found["jobs"]] == [("digits-abc123", False), ("mine-1", True)]
+
+
+def test_an_empty_bucket(world: World, account: Account) -> None:
+    assert world.run("adopt")[:2] == (0, "")
+    assert json.loads(world.run("adopt", "-o", "json", "--bucket", "other-1")[1])["bucket"] == "other-1"
+
+
+def test_a_job_is_taken_over(world: World, account: Account, tmp_path: Path) -> None:
+    account.records = [replace(job(), status=JobStatus.RUNNING)]
+    code, out, err = world.run("adopt", "digits", "--yes", "--into", tmp_path / "got")
+    assert (code, out) == (0, "digits-abc123 RUNNING: driven from here now\n")
+    assert account.adopted == [("digits-abc123", tmp_path / "got")]
+    assert "next: `cloudtrain logs -f digits-abc123`" in err
+    out = world.run("adopt", "digits", "--yes", "-o", "json")[1]
+    assert json.loads(out) == {"schema_version": 1, "job": "digits-abc123", "status": "RUNNING"}
+
+
+def test_a_live_job_is_asked_about_and_without_a_terminal_refused(world: World, account: Account) -> None:
+    account.records = [job()]
+    code, _, err = world.run("adopt", "digits")
+    assert (code, account.adopted) == (2, [])
+    assert "add --yes" in err
+
+
+def test_what_is_driven_from_here_already_is_left_alone(world: World, account: Account) -> None:
+    account.records = [replace(job(), driver=world.home.id)]
+    code, _, err = world.run("adopt", "digits", "--yes")
+    assert (code, account.adopted) == (0, [])
+    assert "driven from here already" in err
+
+
+def test_an_unknown_job(world: World, account: Account) -> None:
+    assert world.run("adopt", "nope", "--yes")[0] == 3
