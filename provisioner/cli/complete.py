@@ -66,6 +66,7 @@ JOB_COMMANDS = {
     "show": any_job,
     "logs": any_job,
     "ssh": live_job,
+    "tunnel": live_job,
     "stop": live_job,
     "resume": live_job,
     "down": live_job,

@@ -7,6 +7,7 @@ import click
 from cloudtrain.provisioner.cli import jobs
 from cloudtrain.provisioner.cli.attend import attend, detached
 from cloudtrain.provisioner.cli.complete import live_job
+from cloudtrain.provisioner.cli.sshing import require_way
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import EndReason
@@ -37,6 +38,7 @@ def command(job: str, detach: bool, output: str) -> int:
     jobs.must_be_live_here(home, record)
     if record.outcome is not EndReason.STOPPED and stored.wanted != "stop":
         raise UsageError(f"job {job_id} is {record.status}, not stopped; `cloudtrain logs -f {job_id}` follows it")
+    require_way(record.spec.aws, record.cloud, home)
     known = store.events(job_id)
     store.want(job_id, "run")
     jobs.see_driven(home, [record])

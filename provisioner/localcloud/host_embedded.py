@@ -132,6 +132,7 @@ class _Server(paramiko.ServerInterface):
         self._allowed = allowed
         self._terminals: dict[int, Terminal] = {}  # channel id -> what was asked for
         self._forwards: dict[int, socket.socket] = {}  # channel id -> the connection that it stands for
+        self._forwarding = False
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -173,16 +174,18 @@ class _Server(paramiko.ServerInterface):
             self._forwards[chanid] = socket.create_connection(("127.0.0.1", destination[1]), timeout=_CONNECT_S)
         except OSError:
             return common.OPEN_FAILED_CONNECT_FAILED
-        _start_thread(self._forward, threading.current_thread())
+        if not self._forwarding:
+            self._forwarding = True
+            _start_thread(self._forward, threading.current_thread())
         return common.OPEN_SUCCEEDED
 
     def _forward(self, transport: paramiko.Transport) -> None:
-        """Serve one of the forwards. Each has its thread, and every channel of the connection comes by here."""
-        while (channel := transport.accept(_CONNECT_S)) is not None:
-            connection = self._forwards.pop(channel.get_id(), None)
+        """Serve the connection's forwards. One thread for all: every channel comes by, and two waiting miss some."""
+        while transport.is_active():
+            channel = transport.accept(_CONNECT_S)
+            connection = None if channel is None else self._forwards.pop(channel.get_id(), None)
             if connection is not None:
-                _join(channel, connection)
-                return
+                _start_thread(_join, channel, connection)
 
 
 class _Transport(paramiko.Transport):

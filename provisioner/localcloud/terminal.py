@@ -6,16 +6,19 @@ import contextlib
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import termios
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import paramiko
 
 _CHUNK_BYTES = 16 * 1024
+_LOOK_S = 0.1
 _LOST = (OSError, EOFError, paramiko.SSHException)
 
 
@@ -52,22 +55,31 @@ class Terminal:
         """Both directions, then the exit status. A process whose client has left is hung up on, as by a real one."""
         process = self._process
         assert process is not None
-        threading.Thread(target=self._feed, args=(channel,), name="terminal input", daemon=True).start()
+        feeder = threading.Thread(target=self._feed, args=(channel,), name="terminal input", daemon=True)
+        feeder.start()
         with contextlib.suppress(*_LOST):  # the kernel reports the end of a terminal as an I/O error
             while data := os.read(self._master, _CHUNK_BYTES):
                 channel.sendall(data)
-        os.close(self._master)
         code = process.wait()
         replied.wait(1.0)
         with contextlib.suppress(*_LOST):
             if code >= 0:
                 channel.send_exit_status(code)
             channel.close()
+        feeder.join()  # only then: it must not write to what has taken the descriptor's number
+        os.close(self._master)
 
     def _feed(self, channel: paramiko.Channel) -> None:
+        process = self._process
+        assert process is not None
         with contextlib.suppress(*_LOST):
             while data := channel.recv(_CHUNK_BYTES):
                 os.write(self._master, data)
-        with contextlib.suppress(OSError):
-            if self._process is not None and self._process.poll() is None:
+            if not channel.closed:
                 os.write(self._master, b"\x04")  # the end of input, as a terminal says it
+        while process.poll() is None:
+            if channel.closed:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGHUP)
+                return
+            time.sleep(_LOOK_S)
