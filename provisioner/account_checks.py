@@ -283,8 +283,9 @@ def _spot_role(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
     elif role.can_be_made and not refused:
         yield warn("spot-role", ACCOUNT, f"the role {name} is missing; EC2 makes it at the first spot launch", fix)
     else:
-        what = f"the role {name} is missing, spot machines need it, and you may not make it"
-        yield fail("spot-role", ACCOUNT, what, fix, pools)
+        known = refused or role.can_be_made is False
+        may = "you may not make it" if known else "whether you may make it is not known"
+        yield fail("spot-role", ACCOUNT, f"the role {name} is missing, spot machines need it, and {may}", fix, pools)
 
 
 def _regions(run: region_checks.RegionCheck) -> Callable[[AccountFacts, Wants], Iterator[Finding]]:

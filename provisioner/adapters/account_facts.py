@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import json
 import re
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from cloudtrain.provisioner.account import (
     AccountFacts,
@@ -43,6 +44,7 @@ PROBE_PREFIX = "control/doctor/"  # below the controllers' own prefix, where mac
 # connection opens shows that the network lets SSH out.
 AWS_SSH = ("git-codecommit.us-east-1.amazonaws.com", 22)
 _EGRESS_S = 3.0
+_ANSWERED = "after-call.sts"  # botocore's event, with the answer's headers
 _MISSING = ("NoSuchEntity",)
 _NO_BUCKET = ("404", "NoSuchBucket", "NotFound")
 
@@ -103,18 +105,20 @@ class _AwsClock:
 
     def __init__(self, clients: Clients, region: str) -> None:
         self._ahead: float | None = None
-        try:
-            events = clients.client("sts", region).meta.events
-            events.register("after-call.sts", self._see, unique_id="cloudtrain-clock")
-        except Exception:  # noqa: BLE001, S110 - a broken profile: the caller's own question says so
-            pass
+        self._events: Any = None
+        with contextlib.suppress(BotoCoreError):  # a broken profile: asking who we are says so
+            self._events = clients.client("sts", region).meta.events
+            self._events.register(_ANSWERED, self._see)
 
     def _see(self, http_response: Any, **_: Any) -> None:
-        date = email.utils.parsedate_to_datetime(http_response.headers.get("Date", ""))
-        self._ahead = time.time() - date.timestamp()
+        with contextlib.suppress(TypeError, ValueError):  # no date, or not one
+            date = email.utils.parsedate_to_datetime(http_response.headers.get("Date", ""))
+            self._ahead = time.time() - date.timestamp()
 
     def ahead_s(self) -> float | None:
-        """Seconds, to about one; None where no answer came."""
+        """Seconds, to about one; None where no answer came. Stops looking."""
+        if self._events is not None:
+            self._events.unregister(_ANSWERED, self._see)
         return self._ahead
 
 
