@@ -65,10 +65,21 @@ def snapshot(prepared: Prepared, *, home: Home) -> Snapshot:
     """Fix what every attempt will run. Editing the workdir afterwards changes nothing. Raises UsageError."""
     workdir = Path(prepared.spec.workdir) if prepared.spec.workdir else None
     out = ours(prepared, home)
-    if workdir is not None:  # what file_mounts put there takes its place
-        targets = (mount.target for mount in prepared.spec.file_mounts)
-        out += [workdir / target for target in targets if not target.startswith(("/", "~/"))]
+    if workdir is not None:
+        out += _covered(workdir, prepared.spec)
     return take(workdir, home.job_dir(prepared.job_id), leave_out=out)
+
+
+def _covered(workdir: Path, spec: JobSpec) -> list[Path]:
+    """What ``file_mounts`` put something in the place of. Raises UsageError where a file stands in the way."""
+    targets = [m.target for m in spec.file_mounts if not m.target.startswith(("/", "~/"))]
+    for target in targets:
+        path = workdir / target
+        for place in (path, *path.parents[: len(Path(target).parts) - 1]):
+            if place.is_symlink() or (place != path and place.is_file()):
+                what = "a link" if place.is_symlink() else "a file"
+                raise UsageError(f"file_mounts {target}: {place} is {what} of the workdir; choose another target")
+    return [workdir / target for target in targets]
 
 
 def ours(prepared: Prepared, home: Home) -> list[Path]:

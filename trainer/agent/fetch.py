@@ -160,6 +160,7 @@ class Fetch:
         while not self._leave.is_set():
             try:
                 self._fetch(part)
+                self.trouble = None
                 return
             except Conflict:
                 text = f"{name} was changed after the launch; launch again to take it as it is now"

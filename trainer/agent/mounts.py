@@ -140,8 +140,8 @@ class Mounter:
             if self._stop.is_set():
                 return
             whole.write_text(mark, encoding="utf-8")
-        self._before_bytes += mount.bytes
         self._fetch = None
+        self._before_bytes += mount.bytes
         data = folder / "data"
         if source.single:
             data /= next(iter(source.tree.entries))
