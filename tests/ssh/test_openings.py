@@ -65,7 +65,12 @@ def read_all(channel: paramiko.Channel) -> bytes:
 def test_a_port_of_its_own_loopback_is_reached_both_ways_to_the_end(rig: Rig, echo: int, host: str) -> None:
     channel = forward(rig, host, echo)
     data = b"abc" * 300_000
-    threading.Thread(target=lambda: (channel.sendall(data), channel.shutdown_write()), daemon=True).start()
+
+    def send() -> None:
+        channel.sendall(data)
+        channel.shutdown_write()
+
+    threading.Thread(target=send, daemon=True).start()
     assert read_all(channel) == data.upper()
 
 
