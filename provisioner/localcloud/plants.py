@@ -153,7 +153,9 @@ def _no_credentials(call: Call) -> Refused:
 
 
 def _region_off(call: Call) -> Refused | None:
-    return None if call.service in ("iam", "s3") else _no_credentials(call)  # as EC2 words it there: AuthFailure
+    if call.service in ("iam", "s3") or (call.service, _region(call)) == ("sts", "us-east-1"):
+        return None  # these answer in us-east-1, whichever region is meant
+    return _no_credentials(call)  # as EC2 words it there: AuthFailure
 
 
 def _clock_skew(call: Call) -> Refused:
