@@ -21,6 +21,7 @@ from cloudtrain.provisioner.launching import Prepared
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
 from cloudtrain.provisioner.preflight import Verdict
 from cloudtrain.provisioner.snapshot import Snapshot
+from cloudtrain.trainer.contract import Mount
 from tests.records import job, over
 
 from .world import World, succeeded
@@ -48,7 +49,9 @@ def job_file(tmp_path: Path) -> Path:
 def no_processes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """`submit` stores the job and starts nothing; `warm` does nothing; no account is asked."""
 
-    def submit(prepared: Prepared, shot: Snapshot, access: Access, *, home: Home) -> str:
+    def submit(
+        prepared: Prepared, shot: Snapshot, access: Access, mounts: tuple[Mount, ...] = (), *, home: Home
+    ) -> str:
         world.add(
             replace(job(job_id=prepared.job_id), spec=prepared.spec, cloud="local", results=str(prepared.results))
         )
@@ -296,8 +299,10 @@ def test_ctrl_c_right_after_the_start_does_not_leave_silently(
 ) -> None:
     real = launching.submit
 
-    def submit(prepared: Prepared, shot: Snapshot, access: Access, *, home: Home) -> str:
-        real(prepared, shot, access, home=home)
+    def submit(
+        prepared: Prepared, shot: Snapshot, access: Access, mounts: tuple[Mount, ...] = (), *, home: Home
+    ) -> str:
+        real(prepared, shot, access, mounts, home=home)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(launching, "submit", submit)
