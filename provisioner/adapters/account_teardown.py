@@ -171,7 +171,10 @@ def _contents(it: Account) -> str:
         size += sum(item["Size"] for item in objects)
     more = "at least " if count >= _PAGES * 1000 else ""
     noun = "object" if count == 1 else "objects"
-    return f"it holds {more}{count:,} {noun}, {size / 1e9:.3g} GB" if count else ""
+    if not count:
+        return ""
+    away = f"`aws s3 rb s3://{it.wanted.bucket} --force` deletes it with them"
+    return f"it holds {more}{count:,} {noun}, {size / 1e6:,.1f} MB; {away}"
 
 
 def _spot(it: Account) -> Removal | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_a_role_with_mfa_ends_by_itself(tmp_path: Path, monkeypatch: pytest.Monk
     session = Clients("aws").session()
     credentials = session.get_credentials()
     assert credentials is not None
-    monkeypatch.setattr(credentials, "_expiry_time", identity.datetime.fromisoformat(LATER))
+    monkeypatch.setattr(credentials, "_expiry_time", datetime.fromisoformat(LATER))
     assert identity._expires_at(session) == LATER_AT
 
 
