@@ -17,6 +17,7 @@ from cloudtrain.provisioner import region_checks
 from cloudtrain.provisioner.account import AccountFacts, Bucket, Caller, Finding, Level, MachineRole, Unread, Wants, Why
 from cloudtrain.provisioner.findings import LOGIN, POLICY, fail, not_read, ok, setup, warn
 from cloudtrain.provisioner.mounts import is_s3, parse_s3
+from cloudtrain.provisioner.proxy import INSTANCE_CONNECT, SSM
 
 CLOCK_WARN_S = 30.0
 CLOCK_FAIL_S = 300.0  # AWS refuses a signature that is more than five minutes off (SigV4, "Date handling", 2026-11)
@@ -26,6 +27,7 @@ EXPIRY_WARN_S = 3600.0
 ROLE_ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:ListBucket")
 
 ACCOUNT = "account"
+_NO_SSH_OF_OURS = (SSM, INSTANCE_CONNECT)  # these go through HTTPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _clock(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
 
 def _egress(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
     egress = facts.egress
-    if egress is None:
+    if egress is None or wants.options.ssh_proxy in _NO_SSH_OF_OURS:
         return
     if egress.error is None:
         yield ok("ssh-egress", "this network", "SSH gets out of this network")
@@ -126,7 +128,7 @@ def _egress(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
 
 
 def _address(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
-    if not isinstance(facts.address, Unread):
+    if not isinstance(facts.address, Unread) or wants.options.ssh_proxy in _NO_SSH_OF_OURS:
         return
     what = f"this computer's IPv4 address is not known, and SSH is opened to it alone: {facts.address.words}"
     fix = "use a network with IPv4 and a way to https://checkip.amazonaws.com, or set resources.aws.ssh_proxy"

@@ -104,11 +104,10 @@ def _show(findings: Sequence[Finding], wants: Wants, cloud: str, *, as_json: boo
     say(
         f"{counted(len(failed), 'failure')}, {counted(len(warned), 'warning')}, {well} ok in {', '.join(wants.regions)}"
     )
-    say(
-        "next: mend the failures, then `cloudtrain doctor` again"
-        if failed
-        else f"next: `cloudtrain launch JOB.yaml{local}`"
-    )
+    if failed:
+        say(f"next: mend the failures, then `cloudtrain doctor{local}` again")
+    else:
+        say(f"next: `cloudtrain launch JOB.yaml{local}`")
 
 
 def _trouble(finding: Finding) -> Iterator[str]:
@@ -130,7 +129,8 @@ def wrapped(text: str) -> list[str]:
     indent = text[: len(text) - len(text.lstrip())]
     for word in text.strip().split(" "):
         goes_on = in_command
-        room = WIDTH - (2 if in_command else 0)
+        opens = word.count("`") % 2 == 1 and not in_command
+        room = WIDTH - (2 if in_command or opens else 0)  # for the backslash
         if line and len(line) + 1 + len(word) > room:
             lines.append(line + (" \\" if goes_on else ""))
             line = ""

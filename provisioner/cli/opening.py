@@ -50,7 +50,8 @@ class Opening:
         if access is None:
             _say(refusals)
             checks = "check above fails" if len(refusals) == 1 else "checks above fail"
-            raise AccessError(f"nothing was started: the {checks}; `cloudtrain doctor` tells when they are mended")
+            again = "`cloudtrain doctor --cloud local`" if self._prepared.cloud == "local" else "`cloudtrain doctor`"
+            raise AccessError(f"nothing was started: the {checks}; {again} tells when all is mended")
         _say(verdict.findings)
         plan = replace(self._prepared.plan, offerings=verdict.offerings)
         return replace(self._prepared, plan=plan), access

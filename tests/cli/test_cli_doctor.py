@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cloudtrain.provisioner import launching, preflight
 from cloudtrain.provisioner.account import Finding, Wants
@@ -77,6 +79,19 @@ def test_a_command_that_is_wrapped_can_be_copied() -> None:
     assert copied.replace("\\\n", " ").split() == COMMAND.strip("`").split()
     assert all(line.endswith(" \\") for line in copied.splitlines()[:-1])
     assert max(map(len, lines)) <= 80
+
+
+@given(
+    st.lists(st.text("abcdef-./:'", min_size=1, max_size=30), min_size=1, max_size=40),
+    st.lists(st.text("xyz,;", min_size=1, max_size=12), max_size=10),
+)
+def test_whatever_is_wrapped_loses_no_word(command: list[str], prose: list[str]) -> None:
+    text = " ".join(["      fix:", *prose, f"`{' '.join(command)}`", *prose])
+    lines = wrapped(text)
+    assert all(len(line) <= 80 for line in lines)
+    assert "\n".join(lines).replace(" \\\n", "\n").split() == text.split()
+    copied = "\n".join(lines).split("`")[1]
+    assert copied.replace("\\\n", " ").split() == command
 
 
 def test_json(world: World, there: Account) -> None:

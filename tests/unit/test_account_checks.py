@@ -137,6 +137,13 @@ def test_an_address_that_is_not_known_fails_unless_another_way_is_named() -> Non
     assert findings("address", replace(FACTS, address="203.0.113.7")) == []
 
 
+@pytest.mark.parametrize("proxy", ["ssm", "instance-connect"])
+def test_ways_in_by_https_need_neither_ssh_outwards_nor_an_address(proxy: str) -> None:
+    wants = replace(WANTS, options=AwsOptions(ssh_proxy=proxy))
+    unknown = Unread(Why.UNREACHABLE, "https://checkip.amazonaws.com", "no answer in time")
+    assert troubles(replace(FACTS, egress=Egress("ssh.example:22", "refused"), address=unknown), wants) == []
+
+
 # ---- the role
 
 
