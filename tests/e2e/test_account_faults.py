@@ -21,6 +21,8 @@ from cloudtrain.provisioner.localcloud.plants import PLANTS
 
 from .story import Person
 
+pytestmark = pytest.mark.slow
+
 REGION = "us-east-1"
 JOB = """\
 name: doctored
