@@ -21,7 +21,7 @@ from cloudtrain.provisioner.localcloud.plants import PLANTS
 
 from .story import Person
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-account-faults")]
 
 REGION = "us-east-1"
 JOB = """\
