@@ -293,6 +293,13 @@ class LocalFault(TypedDict):
     met: int
 
 
+class LocalPlanted(TypedDict):
+    """A fault of the account that is planted; without a region it is in all."""
+
+    name: str
+    region: str | None
+
+
 class LocalStatus(TypedDict):
     """``local status``."""
 
@@ -303,6 +310,7 @@ class LocalStatus(TypedDict):
     machines: list[LocalMachine]
     interrupts: list[LocalInterrupt]
     faults: list[LocalFault]
+    planted: list[LocalPlanted]
 
 
 class LocalFaults(TypedDict):

@@ -126,6 +126,8 @@ def status(output: str) -> None:
         click.echo(_interrupt_line(waiting))
     for injected in told["faults"]:
         click.echo(fault_line(injected))
+    for planted in told["planted"]:
+        click.echo(_planted_line(planted["name"], planted["region"]))
     over = len(machines) - len(alive)
     gone = f" and {over} that are terminated" if over else ""
     say(f"{counted(len(alive), 'machine')}{gone}; next: `cloudtrain ls`")
@@ -184,6 +186,7 @@ def _status(cloud: LocalCloud, machines: list[LocalMachine], told: dict[str, Any
             for waiting in told["interrupts"]
         ],
         "faults": [fault_document(injected) for injected in told["faults"]],
+        "planted": [{"name": one["name"], "region": one["region"]} for one in told["planted"]],
     }
 
 

@@ -17,6 +17,7 @@ from cloudtrain.provisioner.cli.main import main
 from cloudtrain.provisioner.errors import EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
+from cloudtrain.provisioner.localcloud.plants import PLANTS
 from cloudtrain.provisioner.model import JobStatus
 from tests.moto.local_server import Cloud, serving, tagged, until
 from tests.records import job
@@ -33,6 +34,7 @@ def cloud(server: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setattr(client, "find", lambda _: server.local)
     yield server
     client.fault_clear(server.local)
+    client.plant_clear(server.local)
     server.state.interrupts.clear()
 
 
@@ -170,3 +172,37 @@ def test_durations(text: str, expected: float) -> None:
 def test_what_is_no_duration_is_refused(cloud: Cloud, run: Runner, text: str) -> None:
     code, _, err = run(f"local interrupt a --notice '{text}'")
     assert (code, "90s" in err) == (EXIT_USAGE, True)
+
+
+def test_an_account_fault_is_planted_shown_and_taken_away(cloud: Cloud, run: Runner) -> None:
+    code, out, err = run("local plant quota-spot-zero --region us-east-1")
+    assert code == EXIT_OK
+    assert "planted quota-spot-zero in us-east-1" in out
+    assert "doctor --cloud local" in err
+    assert "planted quota-spot-zero in us-east-1" in run("local status")[1]
+    assert run("local plant --clear")[1].startswith("1 fault taken away")
+    assert "planted" not in run("local status")[1]
+
+
+def test_the_list_of_account_faults_fits_a_terminal(home: Path, run: Runner) -> None:
+    code, out, _ = run("local plant --list")
+    assert code == EXIT_OK
+    assert [line.split()[0] for line in out.splitlines()] == list(PLANTS)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("nope", "no fault is named 'nope'"),
+        ("no-role --region us-east-1", "leave --region away"),
+        ("region-off", "add --region"),
+        ("", "--list"),
+        ("no-role --clear", "--list"),
+    ],
+)
+def test_what_can_t_be_planted_is_refused(cloud: Cloud, run: Runner, line: str, says: str) -> None:
+    code, out, err = run(f"local plant {line}")
+    assert (code, out) == (EXIT_USAGE, "")
+    assert says in err
+    assert client.status(cloud.local)["planted"] == []
