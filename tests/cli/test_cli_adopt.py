@@ -46,7 +46,8 @@ class Account:
 
     def _adopt(self, found: Any, opened: object, home: Any, results: Path) -> JobRecord:
         self.adopted.append((found.record.job_id, results))
-        return replace(found.record, driver=home.id, results=str(results))
+        record: JobRecord = replace(found.record, driver=home.id, results=str(results))
+        return record
 
 
 @pytest.fixture
