@@ -251,7 +251,7 @@ def _admitting(step: Step, machine: Machine, seen: Observed, now: float, limits:
     attempt = step.attempt
     if machine.state is not MachineState.RUNNING or attempt.phase not in (Phase.BOOTING, Phase.WORKING):
         return step
-    silent_s = dict(seen.unreachable_s).get(attempt.generation, 0.0)
+    silent_s = dict(seen.unanswered_s).get(attempt.generation, 0.0)
     if attempt.phase is Phase.BOOTING and attempt.running_at is not None:
         silent_s = now - attempt.running_at
     if silent_s <= limits.admit_s or (attempt.admitted_at is not None and now - attempt.admitted_at < limits.admit_s):

@@ -319,6 +319,7 @@ class Observed:
     machines: tuple[Machine, ...] | None
     reports: tuple[AgentStatus, ...] = ()  # the newest of each generation, over SSH or from the bucket
     silent_s: tuple[tuple[int, float], ...] = ()  # generation, seconds that its status was read and did not change
+    unanswered_s: tuple[tuple[int, float], ...] = ()  # generation, seconds without an answer over SSH
     unreachable_s: tuple[tuple[int, float], ...] = ()  # generation, seconds without an answer over SSH or a checkpoint
     words_unknown: tuple[int, ...] = ()  # generations whose last words could not be looked up in the bucket
     wanted: str = "run"  # "run" | "stop" | "cancel"

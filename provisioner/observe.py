@@ -30,6 +30,7 @@ class Observer:
         self._reach = reach
         self._reports: dict[int, AgentStatus] = {}
         self._silent_s: dict[int, float] = {}
+        self._unanswered_s: dict[int, float] = {}
         self._unreachable_s: dict[int, float] = {}
         self._published: dict[int, tuple[float, str | None]] = {}  # when the pointer was read, and its ETag
         self._words_unknown: set[int] = set()
@@ -67,6 +68,7 @@ class Observer:
             seen,
             reports=tuple(self._reports.values()),
             silent_s=tuple(self._silent_s.items()),
+            unanswered_s=tuple(self._unanswered_s.items()),
             unreachable_s=tuple(self._unreachable_s.items()),
             words_unknown=tuple(sorted(self._words_unknown)),
         )
@@ -88,10 +90,11 @@ class Observer:
     ) -> None:
         """How long the agent has stood still, and how long nothing has been heard at all."""
         if heard is not None:
-            self._unreachable_s[generation] = 0.0
+            self._unanswered_s[generation] = self._unreachable_s[generation] = 0.0
             still = heard == known and heard.phase not in FINAL_PHASES
             self._silent_s[generation] = self._silent_s.get(generation, 0.0) + gap_s if still else 0.0
             return
+        self._unanswered_s[generation] = self._unanswered_s.get(generation, 0.0) + gap_s
         self._unreachable_s[generation] = self._unreachable_s.get(generation, 0.0) + gap_s
         read_at, etag = self._published.get(generation, (0.0, None))
         if self._reach.clock.now() - read_at < LOOK_GAP_S:

@@ -12,13 +12,15 @@ import click
 
 from cloudtrain.provisioner.cli import sshing
 from cloudtrain.provisioner.cli.complete import live_job
+from cloudtrain.provisioner.cli.jobs import find, open_store
 from cloudtrain.provisioner.cli.words import say
-from cloudtrain.provisioner.errors import EXIT_OK, RemoteError, UsageError
+from cloudtrain.provisioner.errors import EXIT_OK, NotFound, RemoteError, UsageError
 from cloudtrain.provisioner.home import Home
 
 _LOOPBACK = "127.0.0.1"
 _UP = "up"
 _GRACE_S = 5.0
+_WAIT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,29 @@ def command(job: str, ports: tuple[str, ...]) -> int:
     home = Home.from_env()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended however: ssh must not stay behind
     try:
-        met = False
+        _hold(program, sshing.way_to(home, job), wanted, again=False)
         while True:
-            way = sshing.way_to(home, job)
-            met = _hold(program, way, wanted, again=met)
+            _hold(program, _next_way(home, job), wanted, again=True)
     except KeyboardInterrupt:
         say(f"the tunnel is closed; next: `cloudtrain show {job}`")
         return EXIT_OK
+
+
+def _next_way(home: Home, job: str) -> sshing.Way:
+    """The way to the machine that the job has now, waited for. Raises NotFound once the job is over or stopped."""
+    from cloudtrain.provisioner.adapters.clock import SystemClock  # noqa: PLC0415 - beside its one use
+
+    said = False
+    while True:
+        try:
+            return sshing.way_to(home, job)
+        except NotFound:
+            if find(open_store(home), job).record.status.resting:
+                raise
+            if not said:
+                say(f"{job} has no machine now; waiting for its next one")
+            said = True
+        SystemClock().sleep(_WAIT_S)
 
 
 def _parse(text: str) -> Port:
@@ -83,7 +101,7 @@ def _require_free(port: Port, job: str) -> None:
         raise UsageError(f"port {port.local} of this computer is taken: use {other}") from error
 
 
-def _hold(program: str, way: sshing.Way, ports: list[Port], *, again: bool) -> bool:
+def _hold(program: str, way: sshing.Way, ports: list[Port], *, again: bool) -> None:
     """Keep the tunnel until it breaks. Raises RemoteError where it does not come up; KeyboardInterrupt ends it."""
     forwards = [word for port in ports for word in ("-L", port.option)]
     # ssh runs the local command once it is logged in and listens on the ports (ssh_config(5), LocalCommand).
@@ -103,7 +121,7 @@ def _hold(program: str, way: sshing.Way, ports: list[Port], *, again: bool) -> b
                 process.stdout.read()
                 process.wait()
                 say("the connection was lost; looking for the machine again")
-                return True
+                return
             process.wait()
         finally:
             _end(process)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.cli import ssh, sshing
-from cloudtrain.provisioner.errors import CloudtrainError
+from cloudtrain.provisioner.cli import ssh, sshing, tunnel
+from cloudtrain.provisioner.errors import CloudtrainError, NotFound
 from cloudtrain.provisioner.model import Attempt, Endpoint, EndReason, JobStatus, Phase
 from cloudtrain.provisioner.ports import Target
 from tests.cli.world import World
@@ -136,3 +136,36 @@ def test_the_include_line_comes_once_at_the_top_and_a_link_stays_a_link(tmp_path
     fresh = tmp_path / "fresh"
     assert ssh._include(fresh) is True
     assert fresh.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_tunnel_goes_on_with_the_job_and_ends_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = world.add()
+    answers: list[bool] = [True, False, False, True, False]  # whether there is a machine
+    held: list[bool] = []
+
+    def way_to(home: object, job: str) -> str:
+        if answers.pop(0):
+            return "way"
+        if not answers:
+            world.change(record.job_id, status=JobStatus.SUCCEEDED)
+        raise NotFound("no machine now")
+
+    monkeypatch.setattr(sshing, "way_to", way_to)
+    monkeypatch.setattr(tunnel, "_hold", lambda program, way, ports, *, again: held.append(again))
+    before = world.at
+    code, _, err = world.run("tunnel", "digits", "16006")
+    assert (code, held) == (3, [False, True])
+    assert err.count("waiting for its next one") == 1
+    assert world.at - before == 6.0
+
+
+def test_ctrl_c_ends_a_tunnel_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add()
+    monkeypatch.setattr(sshing, "way_to", lambda home, job: "way")
+
+    def hold(*_: object, again: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tunnel, "_hold", hold)
+    code, _, err = world.run("tunnel", "digits", "16006")
+    assert (code, "the tunnel is closed" in err) == (0, True)

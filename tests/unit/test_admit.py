@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cloudtrain.provisioner.attempts import Admit, RequestStop, Ship, advance
 from cloudtrain.provisioner.limits import Limits
 from cloudtrain.provisioner.model import Attempt, Endpoint, EndReason, Machine, MachineState, Observed, Phase
+from tests.bench import Bench
+from tests.fake_agent import World
 from tests.records import OFFERINGS
 
 LIMITS = Limits()
@@ -21,8 +24,8 @@ RUNNING = Machine(ID, "j", 1, "t", MachineState.RUNNING, START, Endpoint("203.0.
 ADMIT = Admit(POOL.region)
 
 
-def seen(unreachable_s: float, machine: Machine = RUNNING) -> Observed:
-    return Observed(machines=(machine,), unreachable_s=((1, unreachable_s),))
+def seen(unanswered_s: float, machine: Machine = RUNNING) -> Observed:
+    return Observed(machines=(machine,), unanswered_s=((1, unanswered_s),))
 
 
 def test_after_a_minute_without_an_answer_and_not_before() -> None:
@@ -49,7 +52,8 @@ def test_not_for_a_machine_that_does_not_run(state: MachineState) -> None:
 
 
 def test_not_for_one_that_is_being_ended() -> None:
-    step = advance(WORKING, seen(LIMITS.unreachable_s + 1), START, leaving=None, limits=LIMITS)
+    lost = replace(seen(9999), unreachable_s=((1, LIMITS.unreachable_s + 1),))
+    step = advance(WORKING, lost, START, leaving=None, limits=LIMITS)
     assert step.attempt.phase is Phase.ENDING
     assert ADMIT not in step.effects
 
@@ -65,3 +69,17 @@ def test_a_machine_that_boots_and_can_not_be_shipped_to() -> None:
 def test_who_stops_from_another_place_is_let_in_first() -> None:
     step = advance(WORKING, seen(90), START, leaving=EndReason.STOPPED, limits=LIMITS)
     assert step.effects == (ADMIT, RequestStop(1, RUNNING))
+
+
+def test_the_group_is_prepared_again_while_a_machine_does_not_answer_and_the_job_goes_on(tmp_path: Path) -> None:
+    world = World(total_steps=900)
+    bench = Bench(tmp_path, world)
+    bench.run(until=lambda: bool(world.agents))
+    before = world.cloud.calls.count(("prepare", POOL.region))
+    world.cut = True
+    since = world.clock.now()
+    bench.run(until=lambda: world.clock.now() - since > 200)
+    assert world.cloud.calls.count(("prepare", POOL.region)) - before in (2, 3)  # after a minute, then once a minute
+    world.cut = False
+    record = bench.run()
+    assert [a.end_reason for a in record.attempts] == [EndReason.SUCCEEDED]
