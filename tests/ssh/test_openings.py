@@ -11,6 +11,8 @@ from pathlib import Path
 import paramiko
 import pytest
 
+from cloudtrain.provisioner.errors import UsageError
+from cloudtrain.provisioner.localcloud import client as local_client
 from cloudtrain.provisioner.localcloud import cloudinit, netns
 from cloudtrain.provisioner.localcloud.bastion import Bastion
 from cloudtrain.provisioner.localcloud.host_sshd import find_sshd
@@ -160,3 +162,14 @@ def test_a_host_in_a_network_of_its_own_is_reached_through_its_bastion_alone(
         host.kill(grace_s=0)
         bastion.close()
     assert not (tmp_path / "host" / "home").exists()
+
+
+def test_namespaces_are_refused_before_anything_starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(UsageError, match="no network namespace can be made here: they need root; use --hosts sshd"):
+        local_client.ensure_up(home / "local", hosts="netns")
+    assert local_client.find(home / "local") is None
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(netns, "_SBIN", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert netns.trouble() == "`unshare` is not installed: install util-linux"
