@@ -21,6 +21,15 @@ _PAGE = 100
 """ListServiceQuotas' largest page (Service Quotas API reference, 2026-11)."""
 _WORDS = {"allow": "allowed", "deny": "explicitDeny", "none": "implicitDeny"}
 
+_LACKING = {
+    "denied-run-instances": "ec2:RunInstances",
+    "denied-describe": "ec2:Describe*",
+    "denied-pass-role": "iam:PassRole",
+    "no-spot-role": "iam:CreateServiceLinkedRole",
+    "bucket-denied": "s3:*",
+}
+"""The rights that a planted fault takes from the person; what is refused stands in ``plants``."""
+
 
 class Account:
     """The replaced methods of the services beside EC2. ``before`` is called with ``Resources``' lock held."""
@@ -82,8 +91,9 @@ class Account:
             str(entry["ContextKeyName"]).lower(): str(entry["ContextKeyValues"][0])
             for entry in response._get_param("ContextEntries", [])
         }
-        everything = {"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
-        policies = [everything] if role is None else role_policies(role)
+        lacking = [_LACKING[name] for name in self.state.planted.names(response.region) if name in _LACKING]
+        person = {"Statement": [{"Effect": "Allow", "NotAction": lacking, "Resource": "*"}]}
+        policies = [person] if role is None else role_policies(role)
         results = [
             {"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": _WORDS[found]}
             for action in response._get_param("ActionNames", [])

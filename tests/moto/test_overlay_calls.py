@@ -151,7 +151,7 @@ def test_role_profile_and_bucket_are_there(cloud: Cloud) -> None:
     account = cloud.clients.client("sts", REGION).get_caller_identity()["Account"]
     for region in (REGION, "eu-north-1"):
         s3 = cloud.clients.client("s3", region)
-        assert s3.head_bucket(Bucket=f"cloudtrain-{account}-{region}")["ResponseMetadata"]["HTTPStatusCode"] == 200
+        assert s3.head_bucket(Bucket=f"cloudtrain-{account}-{region}-an")["ResponseMetadata"]["HTTPStatusCode"] == 200
 
 
 # S3

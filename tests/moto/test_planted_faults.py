@@ -182,6 +182,9 @@ def test_a_role_without_rights(cloud: Cloud) -> None:
             PolicySourceArn=f"arn:aws:iam::{ACCOUNT}:role/{INSTANCE_PROFILE}",
             ActionNames=["s3:PutObject"],
             ResourceArns=[f"arn:aws:s3:::{BUCKET}/jobs/a/1"],
+            ContextEntries=[
+                {"ContextKeyName": "aws:ResourceAccount", "ContextKeyType": "string", "ContextKeyValues": [ACCOUNT]}
+            ],
         )
         return str(found["EvaluationResults"][0]["EvalDecision"])
 
@@ -214,6 +217,29 @@ def test_launching_is_denied(cloud: Cloud, name: str, changes: dict[str, Any]) -
     plant(cloud, name)
     assert dry_run(cloud, **changes) == launch(cloud, **changes) == "UnauthorizedOperation"
     assert code(cloud.ec2.describe_vpcs) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        ("denied-run-instances", "ec2:RunInstances"),
+        ("denied-describe", "ec2:DescribeVpcs"),
+        ("denied-pass-role", "iam:PassRole"),
+        ("no-spot-role", "iam:CreateServiceLinkedRole"),
+        ("bucket-denied", "s3:PutObject"),
+    ],
+)
+def test_a_simulation_of_your_rights_says_so_too(cloud: Cloud, name: str, action: str) -> None:
+    def decisions() -> list[str]:
+        me = cloud.clients.client("sts", REGION).get_caller_identity()["Arn"]
+        found = cloud.clients.client("iam", REGION).simulate_principal_policy(
+            PolicySourceArn=me, ActionNames=[action, "ec2:CreateSecurityGroup"]
+        )
+        return [result["EvalDecision"] for result in found["EvaluationResults"]]
+
+    assert decisions() == ["allowed", "allowed"]
+    plant(cloud, name)
+    assert decisions() == ["implicitDeny", "allowed"]
 
 
 def test_looking_is_denied(cloud: Cloud) -> None:
