@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain.provisioner import takeover
@@ -11,6 +12,7 @@ from cloudtrain.provisioner.collect import collect
 from cloudtrain.provisioner.controller_process import ensure
 from cloudtrain.provisioner.errors import Conflict, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.job_secrets import keep_secrets, secrets_missing
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.takeover import Found
 
@@ -44,11 +46,12 @@ def find(access: Access, wanted: str) -> Found:
     return found[0]
 
 
-def adopt(found: Found, access: Access, home: Home, results: Path) -> JobRecord:
+def adopt(found: Found, access: Access, home: Home, results: Path, environ: Mapping[str, str]) -> JobRecord:
     """Make the job ours: its snapshot and keys come here, its record names this home, and our controller drives it.
 
     One that is over is only brought home, to be looked at. Nothing is changed in the bucket before everything that is
-    needed has arrived. Raises NotFound, Conflict, UsageError, CloudtrainError.
+    needed has arrived; the values of secrets, which the bucket lacks, come from ``environ``. Raises NotFound, Conflict,
+    UsageError, CloudtrainError.
     """
     record, objects = found.record, access.objects
     if record.cloud == "local" and record.cloud_id != access.entry.cloud_id:
@@ -57,6 +60,7 @@ def adopt(found: Found, access: Access, home: Home, results: Path) -> JobRecord:
     job_dir = home.job_dir(record.job_id)
     if not record.status.final:
         _refuse_namesake(store, record)
+        bring_secrets(record, home, environ)
         takeover.fetch(record, objects, job_dir)
     found = takeover.take(found, home.id, results, objects)
     if record.status.final:
@@ -67,6 +71,18 @@ def adopt(found: Found, access: Access, home: Home, results: Path) -> JobRecord:
         raise UsageError(str(error)) from error
     ensure(home)
     return found.record
+
+
+def driven_here(record: JobRecord, home: Home) -> bool:
+    """Whether this home drives the job, and knows it: its store may have been lost."""
+    known = {stored.record.job_id for stored in SqliteStore(home.db).list(live_only=True)}
+    return record.driver == home.id and record.job_id in known
+
+
+def bring_secrets(record: JobRecord, home: Home, environ: Mapping[str, str]) -> None:
+    """Keep the values of the job's secrets that this computer lacks. Raises UsageError where one is not set."""
+    if secrets_missing(record, home):
+        keep_secrets(record.spec, environ, home.job_dir(record.job_id))
 
 
 def _refuse_namesake(store: SqliteStore, record: JobRecord) -> None:

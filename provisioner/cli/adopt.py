@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -54,12 +55,13 @@ def command(
         return EXIT_OK
     found = adopting.find(opened, job)
     record = found.record
-    if record.driver == home.id and not record.status.final:
+    if not record.status.final and adopting.driven_here(record, home):
+        adopting.bring_secrets(record, home, os.environ)
         say(f"job {record.job_id} is driven from here already; next: `cloudtrain show {record.job_id}`")
         return EXIT_OK
     _confirm(record, yes)
     results = into if into is not None else Path("results") / record.job_id
-    record = adopting.adopt(found, opened, home, results.absolute())
+    record = adopting.adopt(found, opened, home, results.absolute(), os.environ)
     if output == "json":
         click.echo(one_object(started(record.job_id, record.status)))
     else:

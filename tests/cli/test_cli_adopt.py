@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 
 from cloudtrain.provisioner import access, adopting
 from cloudtrain.provisioner.errors import NotFound
+from cloudtrain.provisioner.job_secrets import kept_secrets
 from cloudtrain.provisioner.model import JobRecord, JobStatus
 from tests.records import job
 
@@ -44,7 +46,7 @@ class Account:
                 return SimpleNamespace(record=record)
         raise NotFound(f"bucket b holds no job {wanted!r}")
 
-    def _adopt(self, found: Any, opened: object, home: Any, results: Path) -> JobRecord:
+    def _adopt(self, found: Any, opened: object, home: Any, results: Path, environ: Mapping[str, str]) -> JobRecord:
         self.adopted.append((found.record.job_id, results))
         record: JobRecord = replace(found.record, driver=home.id, results=str(results))
         return record
@@ -93,10 +95,30 @@ def test_a_live_job_is_asked_about_and_without_a_terminal_refused(world: World, 
 
 
 def test_what_is_driven_from_here_already_is_left_alone(world: World, account: Account) -> None:
-    account.records = [replace(job(), driver=world.home.id)]
+    account.records = [world.add()]
     code, _, err = world.run("adopt", "digits", "--yes")
     assert (code, account.adopted) == (0, [])
     assert "driven from here already" in err
+
+
+def test_what_this_home_drove_before_it_lost_its_store_is_taken_up_again(world: World, account: Account) -> None:
+    account.records = [replace(job(), driver=world.home.id)]
+    assert world.run("adopt", "digits", "--yes")[0] == 0
+    assert [job_id for job_id, _ in account.adopted] == ["digits-abc123"]
+
+
+def test_secrets_that_only_the_other_computer_has_are_brought_along(
+    world: World, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = world.add(replace(job(), spec=replace(job().spec, secrets=("WANDB_API_KEY",))))
+    account.records = [record]
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    code, _, err = world.run("adopt", "digits", "--yes")
+    assert code == 2
+    assert "WANDB_API_KEY is not set" in err
+    monkeypatch.setenv("WANDB_API_KEY", "hush")
+    assert world.run("adopt", "digits", "--yes")[0] == 0
+    assert kept_secrets(record, world.home.job_dir(record.job_id)) == {"WANDB_API_KEY": "hush"}
 
 
 def test_an_unknown_job(world: World, account: Account) -> None:
