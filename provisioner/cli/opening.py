@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import Counter
 from concurrent.futures import Future
@@ -33,12 +34,15 @@ class Opening:
         threading.Thread(target=self._open, args=(cloud, home, wants), name="opening", daemon=True).start()
 
     def _open(self, cloud: str, home: Home, wants: Wants) -> None:
+        gc.disable()  # boto3 brings tables that stay: looking through them again and again is a sixth of the time
         try:
             from cloudtrain.provisioner.cli import account  # noqa: PLC0415 - boto3, in this thread
 
             self._opened.set_result(account.open_checked(cloud, home, wants))
         except BaseException as error:  # noqa: BLE001 - whoever takes the result gets it
             self._opened.set_exception(error)
+        finally:
+            gc.enable()
 
     def result(self) -> tuple[Prepared, Access]:
         """Wait for it, say what is not well, and return the plan without the pools that are out, with the way in.
