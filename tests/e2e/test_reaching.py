@@ -9,12 +9,13 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.localcloud import client, netns
+from cloudtrain.provisioner.localcloud import client, netns, processes
+from cloudtrain.provisioner.localcloud.hosts import ENV_CLOUD
 from tests.e2e.story import Person, digits_job, until
 from tests.ssh.hostkit import KINDS, require
 
@@ -39,15 +40,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def networks() -> set[int]:
-    """The network namespaces that some process is in."""
+def networks(cloud_id: str) -> set[int]:
+    """The networks of their own that processes of a local cloud are in."""
     found = set()
-    for path in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            found.add(path.stat().st_ino)
-        except OSError:
-            continue
-    return found
+    for pid in processes.marked(ENV_CLOUD, cloud_id):
+        with suppress(OSError):
+            found.add(Path(f"/proc/{pid}/ns/net").stat().st_ino)
+    return found - {Path("/proc/self/ns/net").stat().st_ino}
 
 
 @contextmanager
@@ -111,8 +110,8 @@ def test_a_namespace_host_behind_a_bastion_trains_is_interrupted_and_opens(tmp_p
     if why is not None:
         pytest.skip(f"no network namespaces: {why}")
     require("sshd")
-    before = networks()
     with person_at(tmp_path / "home", "netns") as person:
+        cloud_id = person.cloud().id
         said = person.ok("local", "status").out
         assert "ssh_proxy: root@cloudtrain-bastion" in said
         plain = digits_job(tmp_path / "plain.yaml")
@@ -140,7 +139,7 @@ def test_a_namespace_host_behind_a_bastion_trains_is_interrupted_and_opens(tmp_p
         assert report["attempts"][1]["start_step"] >= 60
         gone = person.run("ssh", "digits", "--", "true")
         assert (gone.code, "has no machine now" in gone.err) == (3, True)
-    until(lambda: networks() <= before, "no namespace is left")
+    until(lambda: networks(cloud_id) == set(), "no namespace is left")
 
 
 def test_a_killed_cloud_leaves_no_network(tmp_path: Path) -> None:
@@ -148,7 +147,6 @@ def test_a_killed_cloud_leaves_no_network(tmp_path: Path) -> None:
     if why is not None:
         pytest.skip(f"no network namespaces: {why}")
     require("sshd")
-    before = networks()
     with person_at(tmp_path / "home", "netns") as person:
         job = digits_job(tmp_path / "job.yaml", run="sleep 600")
         job.write_text(
@@ -156,9 +154,10 @@ def test_a_killed_cloud_leaves_no_network(tmp_path: Path) -> None:
         )
         person.ok("launch", str(job), "--cloud", "local", "--yes", "--detach")
         until(lambda: running(person, "digits"), "the machine opens")
-        assert len(networks() - before) == 2  # the machine's, and the bastion's
-        os.kill(person.cloud().pid, signal.SIGKILL)
-        until(lambda: networks() <= before, "no namespace is left")
+        cloud = person.cloud()
+        assert len(networks(cloud.id)) == 2  # the machine's, and the bastion's
+        os.kill(cloud.pid, signal.SIGKILL)
+        until(lambda: networks(cloud.id) == set(), "no namespace is left")
 
 
 @pytest.mark.parametrize("kind", KINDS)
