@@ -72,17 +72,17 @@ def examined(monkeypatch: pytest.MonkeyPatch, bad: Sequence[str], account: Seque
     return found
 
 
-def test_three_regions_are_looked_at_and_later_pools_stay(monkeypatch: pytest.MonkeyPatch, wants: Wants) -> None:
+def test_two_regions_are_looked_at_and_later_pools_stay(monkeypatch: pytest.MonkeyPatch, wants: Wants) -> None:
     look = examined(monkeypatch, ["us-east-2", "us-west-2"])
     assert judge(GROUND, wants).offerings == (A, C, D)
-    assert look.asked == [("us-east-1", "us-east-2", "eu-west-1")]
+    assert look.asked == [("us-east-1", "us-east-2")]
 
 
 def test_all_regions_are_looked_at_where_the_first_give_nothing(monkeypatch: pytest.MonkeyPatch, wants: Wants) -> None:
     note = warn("clock", "account", "off", "set it")
     look = examined(monkeypatch, ["us-east-1", "us-east-2", "eu-west-1"], [note])
     verdict = judge(GROUND, wants)
-    assert look.asked == [("us-east-1", "us-east-2", "eu-west-1"), ("us-west-2",)]
+    assert look.asked == [("us-east-1", "us-east-2"), ("eu-west-1", "us-west-2")]
     assert (verdict.offerings, verdict.refusals) == ((D,), ())
     assert [f.check for f in verdict.findings].count("clock") == 1
 
