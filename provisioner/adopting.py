@@ -19,10 +19,11 @@ from cloudtrain.provisioner.takeover import Found
 LISTED = 50  # jobs whose records are read for the list, newest first by name
 
 
-def in_bucket(access: Access) -> tuple[JobRecord, ...]:
-    """The jobs that the bucket holds, newest first; of very many, some."""
+def in_bucket(access: Access, *, every: bool = False) -> tuple[JobRecord, ...]:
+    """The jobs that the bucket holds, newest first; of very many some, unless ``every`` one is wanted."""
     objects = access.objects
-    ids = takeover.job_ids(objects)[-LISTED:]
+    ids = takeover.job_ids(objects)
+    ids = ids if every else ids[-LISTED:]
     records = [takeover.look(objects, job_id).record for job_id in ids]
     return tuple(sorted(records, key=lambda record: -record.created_at))
 

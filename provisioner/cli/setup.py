@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 import click
 
-from cloudtrain.provisioner import setup_template
-from cloudtrain.provisioner.access import Entry, enter
+from cloudtrain.provisioner import adopting, setup_template
+from cloudtrain.provisioner.access import Access, Entry, enter
 from cloudtrain.provisioner.adapters import account_teardown
 from cloudtrain.provisioner.adapters.account_parts import Account, account, parts
-from cloudtrain.provisioner.adapters.account_setup import Part, Seen, State, carry_out, survey
+from cloudtrain.provisioner.adapters.account_setup import Part, Seen, State, carry_out, find_bucket, survey
 from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.words import counted, printable, say
 from cloudtrain.provisioner.errors import AccessError, UsageError
@@ -80,7 +80,7 @@ def command(
     it = account(entry.clients, entry.identity, _wanted(entry, reads, ssm=ssm))
     say(f"account {it.wanted.account}, region {it.wanted.region}, as {printable(entry.identity.arn)}")
     if destroy:
-        _destroy(it, home, cloud, yes=yes)
+        _destroy(it, entry, home, yes=yes)
     else:
         _set_up(it, cloud, yes=yes)
 
@@ -156,11 +156,22 @@ def _row(part: Part, found: Seen) -> str:
     return f"{words}\n         {printable(found.note)}" if found.note else words
 
 
-def _destroy(it: Account, home: Home, cloud: str, *, yes: bool) -> None:
-    for stored in open_store(home).list(live_only=True):
-        if stored.record.cloud == cloud:
-            job = stored.record.job_id
-            raise UsageError(f"job {job} is live and needs what setup made; end it first: `cloudtrain down {job}`")
+def _live_jobs(entry: Entry, home: Home) -> list[str]:
+    """Jobs that still need the account's parts: by their records in the bucket, whichever computer drives them; and
+    those of this computer that have none there yet."""
+    try:
+        bucket = find_bucket(entry.clients, entry.identity, entry.region)
+    except AccessError:
+        bucket = None  # nothing of ours is in it
+    known = adopting.in_bucket(Access(entry, bucket), every=True) if bucket is not None else ()
+    here = [s.record for s in open_store(home).list(live_only=True) if s.record.cloud == entry.cloud]
+    ids = {record.job_id for record in known}
+    return [r.job_id for r in known if not r.status.final] + [r.job_id for r in here if r.job_id not in ids]
+
+
+def _destroy(it: Account, entry: Entry, home: Home, *, yes: bool) -> None:
+    for job in _live_jobs(entry, home):
+        raise UsageError(f"job {job} is live and needs what setup made; end it first: `cloudtrain down {job}`")
     running = account_teardown.machines(it)
     if running:
         raise UsageError(f"machines of jobs still run: {', '.join(running)}; end them first")
