@@ -11,8 +11,8 @@ from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.pricing.model import CapacityType, Money, Offering
 from cloudtrain.pricing.requirements import Amount, Dropped, Requirements, Selection, Why, select
 from cloudtrain.provisioner.errors import NoCapacity, UsageError
+from cloudtrain.provisioner.jobfile.values import nearest
 from cloudtrain.provisioner.model import JobSpec, Resources
-from cloudtrain.provisioner.values import nearest
 
 
 @dataclass(frozen=True, slots=True)

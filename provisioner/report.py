@@ -14,7 +14,6 @@ from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner import errors
 from cloudtrain.provisioner.ledger import MINIMUM_S, Line, bill
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobStatus, Phase
-from cloudtrain.provisioner.mounts import DataPlan, Estimate, Sized
 from cloudtrain.provisioner.outputs import (
     SCHEMA_VERSION,
     Configuration,
@@ -37,7 +36,8 @@ from cloudtrain.provisioner.outputs import (
 )
 from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.settings import KEYS, Setting
-from cloudtrain.provisioner.snapshot import Snapshot
+from cloudtrain.provisioner.shipping.mounts import DataPlan, Estimate, Sized
+from cloudtrain.provisioner.shipping.snapshot import Snapshot
 
 LIST_FIELDS = tuple(Listed.__annotations__)
 COST_FIELDS = ("job", "name", "status", *TryCost.__annotations__)

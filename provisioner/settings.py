@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.values import is_region, nearest
+from cloudtrain.provisioner.jobfile.values import is_region, nearest
 
 PROJECT_FILE = "cloudtrain.yaml"
 VARIABLE = "CLOUDTRAIN_{}"
@@ -105,7 +105,7 @@ def read(path: Path) -> dict[str, Setting]:
     """The settings of a file. Raises UsageError (file:line:column) for an unknown key or a wrong value."""
     from yaml.nodes import MappingNode  # noqa: PLC0415 - only where there is such a file
 
-    from cloudtrain.provisioner.yamlnodes import MAX_BYTES, Source  # noqa: PLC0415
+    from cloudtrain.provisioner.jobfile.yamlnodes import MAX_BYTES, Source  # noqa: PLC0415
 
     try:
         with path.open("rb") as file:

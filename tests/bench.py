@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain.pricing.model import Offering
-from cloudtrain.provisioner.attempt_files import AttemptFiles
-from cloudtrain.provisioner.effects import Effects
+from cloudtrain.provisioner.controller.attempt_files import AttemptFiles
+from cloudtrain.provisioner.controller.effects import Effects
+from cloudtrain.provisioner.controller.journal import Journal
+from cloudtrain.provisioner.controller.loop import JobLoop, Parts
+from cloudtrain.provisioner.controller.observe import Observer
+from cloudtrain.provisioner.controller.reach import Reach
 from cloudtrain.provisioner.errors import (
     CloudUnreachable,
 )
-from cloudtrain.provisioner.journal import Journal
-from cloudtrain.provisioner.loop import JobLoop, Parts
 from cloudtrain.provisioner.model import JobRecord
-from cloudtrain.provisioner.observe import Observer
-from cloudtrain.provisioner.reach import Reach
 from tests.fake_agent import World
 from tests.fake_store import FakeStore
 from tests.records import OFFERINGS, job

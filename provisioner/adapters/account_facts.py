@@ -18,7 +18,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cloudtrain.provisioner.account import (
+from cloudtrain.provisioner.account.facts import (
     AccountFacts,
     Bucket,
     Caller,
@@ -29,14 +29,14 @@ from cloudtrain.provisioner.account import (
     Wants,
     Why,
 )
+from cloudtrain.provisioner.account.region_checks import NOT_ENABLED
+from cloudtrain.provisioner.account.setup_plan import bucket_names
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.caller_address import caller_address
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import Identity, identify
 from cloudtrain.provisioner.adapters.reading import Readers, unread
 from cloudtrain.provisioner.adapters.region_facts import RegionReader, opt_in
-from cloudtrain.provisioner.region_checks import NOT_ENABLED
-from cloudtrain.provisioner.setup_plan import bucket_names
 
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 PROBE_PREFIX = "control/doctor/"  # below the controllers' own prefix, where machines have no right

@@ -9,13 +9,21 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from cloudtrain.provisioner import policies, setup_plan
+from cloudtrain.provisioner.account import policies, setup_plan
+from cloudtrain.provisioner.account.setup_plan import (
+    READ_POLICY,
+    ROLE,
+    SPOT_ROLE,
+    SPOT_SERVICE,
+    SSM_POLICY,
+    Document,
+    Wanted,
+)
 from cloudtrain.provisioner.adapters.account_setup import NOT_THERE, Part, Seen, State, eventually, find_bucket
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import Identity
 from cloudtrain.provisioner.errors import AccessError
-from cloudtrain.provisioner.setup_plan import READ_POLICY, ROLE, SPOT_ROLE, SPOT_SERVICE, SSM_POLICY, Document, Wanted
 
 BUCKET = "bucket"
 MACHINE_ROLE = "machine role"

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from botocore.exceptions import ClientError
 
+from cloudtrain.provisioner.account.setup_plan import bucket_names
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import Identity
 from cloudtrain.provisioner.errors import AccessError, CloudtrainError
-from cloudtrain.provisioner.setup_plan import bucket_names
 
 NOT_THERE = ("404", "NoSuchBucket", "NotFound")
 REFUSED = ("403", "AccessDenied", "AccessDeniedException", "Forbidden")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from botocore.exceptions import ClientError
 
-from cloudtrain.provisioner import setup_plan
+from cloudtrain.provisioner.account import setup_plan
+from cloudtrain.provisioner.account.setup_plan import READ_POLICY, ROLE, SPOT_ROLE, SSM_POLICY
 from cloudtrain.provisioner.adapters.account_parts import (
     BUCKET,
     MACHINE_ROLE,
@@ -23,7 +24,6 @@ from cloudtrain.provisioner.adapters.account_setup import REFUSED
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.model import TAG_JOB
-from cloudtrain.provisioner.setup_plan import READ_POLICY, ROLE, SPOT_ROLE, SSM_POLICY
 
 _PAGES = 100  # of a thousand objects: enough to say that there are many
 _NOT_OURS = "not made by setup"

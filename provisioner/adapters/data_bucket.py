@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translate, translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.errors import AccessError, Conflict, NotFound, UsageError
-from cloudtrain.provisioner.mounts import LIMIT_FILES, S3Object, parse_s3
+from cloudtrain.provisioner.shipping.mounts import LIMIT_FILES, S3Object, parse_s3
 from cloudtrain.trainer.contract import content_key
 
 if TYPE_CHECKING:

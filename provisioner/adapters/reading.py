@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import botocore.exceptions as boto
 from botocore.parsers import ResponseParserError
 
-from cloudtrain.provisioner.account import Unread, Why
+from cloudtrain.provisioner.account.facts import Unread, Why
 from cloudtrain.provisioner.adapters.aws_errors import Kind, code_of, row
 from cloudtrain.provisioner.errors import CloudtrainError
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from cloudtrain.pricing.model import Pool
-from cloudtrain.provisioner import quotas
-from cloudtrain.provisioner.account import (
+from cloudtrain.provisioner.account import quotas
+from cloudtrain.provisioner.account.facts import (
     Ami,
     DryRun,
     EbsKey,
@@ -26,6 +26,7 @@ from cloudtrain.provisioner.account import (
     Wants,
     Why,
 )
+from cloudtrain.provisioner.account.region_checks import SPOT_ROLE_ARN
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import Identity
@@ -36,7 +37,6 @@ from cloudtrain.provisioner.adapters.reading import Readers, Reading
 from cloudtrain.provisioner.adapters.run_instances import request
 from cloudtrain.provisioner.adapters.userdata import cloud_config
 from cloudtrain.provisioner.model import Attempt, Image, LaunchRequest, Phase
-from cloudtrain.provisioner.region_checks import SPOT_ROLE_ARN
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     )
 
 
-# What a gp3 volume has by itself, and the most throughput that each of its IOPS allows (EBS User Guide, "General Purpose
-# SSD volumes", read 2026-11). A request for more throughput without the IOPS is refused.
+# What a gp3 volume has by itself, and the most throughput that each of its IOPS allows (EBS User Guide, "General
+# Purpose SSD volumes", read 2026-11). A request for more throughput without the IOPS is refused.
 _BASE_IOPS = 3_000
 _MIB_S_PER_IOPS = 0.25
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cloudtrain.provisioner.access import Access, enter, open_bucket
-from cloudtrain.provisioner.account import Wants
+from cloudtrain.provisioner.account.facts import Wants
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import DEFAULT_REGION, default_region
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.launch.access import Access, enter, open_bucket
+from cloudtrain.provisioner.launch.preflight import Ground, Verdict, judge
 from cloudtrain.provisioner.localcloud.client import ensure_up
-from cloudtrain.provisioner.preflight import Ground, Verdict, judge
 from cloudtrain.provisioner.settings import Sources
 
 

@@ -46,7 +46,7 @@ def command(
       cloudtrain adopt
       cloudtrain adopt digits-1a2b3c
     """
-    from cloudtrain.provisioner import access, adopting  # noqa: PLC0415 - boto3, only where a cloud is asked
+    from cloudtrain.provisioner.launch import access, adopting  # noqa: PLC0415 - boto3, only where a cloud is asked
 
     home = Home.from_env()
     opened = access.open_bucket(access.enter(cloud, home, region=region), bucket=bucket)

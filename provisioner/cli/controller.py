@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cloudtrain.provisioner.controller import main
+from cloudtrain.provisioner.controller.__main__ import main
 
 
 @click.command("controller", hidden=True, short_help="Drive this home's jobs in the foreground.")

@@ -11,9 +11,9 @@ from cloudtrain.provisioner.cli.complete import any_job
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.jobfile.values import DURATION_FORM, duration_s
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import Store
-from cloudtrain.provisioner.values import DURATION_FORM, duration_s
 
 FORMATS = ["table", "wide", "json", "csv"]
 

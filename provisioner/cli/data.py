@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import click
 from tabulate import tabulate
 
-from cloudtrain.provisioner import mounts
 from cloudtrain.provisioner.cli.words import counted, dollars, duration, printable, say, size
 from cloudtrain.provisioner.errors import CloudUnreachable
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.launching import Prepared, ours
-from cloudtrain.provisioner.mounts import DataPlan, Sized
+from cloudtrain.provisioner.launch.launching import Prepared, ours
+from cloudtrain.provisioner.shipping import mounts
+from cloudtrain.provisioner.shipping.mounts import DataPlan, Sized
 from cloudtrain.trainer.contract import Mount
 
 if TYPE_CHECKING:
-    from cloudtrain.provisioner.access import Access
     from cloudtrain.provisioner.adapters.clients import Clients
-    from cloudtrain.provisioner.mounting import Looked
+    from cloudtrain.provisioner.launch.access import Access
+    from cloudtrain.provisioner.launch.mounting import Looked
 
 OMITTED_SHOWN = 3
 _EVERY_S = 10.0  # a line, where there is no terminal to redraw it on
@@ -62,8 +62,8 @@ def look_for_launch(prepared: Prepared, home: Home, access: Access) -> Data | No
 
 
 def _look(prepared: Prepared, home: Home, clients: Clients | None, region: str, *, strict: bool) -> Data:
-    from cloudtrain.provisioner import mounting  # noqa: PLC0415 - boto3
     from cloudtrain.provisioner.adapters.images import image_for  # noqa: PLC0415
+    from cloudtrain.provisioner.launch import mounting  # noqa: PLC0415 - boto3
 
     def asked() -> Clients:
         if clients is None:
@@ -131,8 +131,8 @@ def upload(data: Data | None, job_id: str, access: Access) -> tuple[Mount, ...]:
     KeyboardInterrupt: then nothing was launched, which is said."""
     if data is None:
         return ()
-    from cloudtrain.provisioner import mounting  # noqa: PLC0415 - boto3
     from cloudtrain.provisioner.adapters.data_bucket import ContentStore  # noqa: PLC0415
+    from cloudtrain.provisioner.launch import mounting  # noqa: PLC0415 - boto3
 
     line = _Line(sum(item.bytes for item in data.plan.sized if item.local))
     entry = access.entry

@@ -9,16 +9,18 @@ from pathlib import Path
 import click
 
 from cloudtrain.pricing import catalog
-from cloudtrain.provisioner import jobfile, launching, overrides
-from cloudtrain.provisioner.account import Finding, Level, Wants
+from cloudtrain.provisioner.account.facts import Finding, Level, Wants
 from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.plan import require_file
 from cloudtrain.provisioner.cli.words import counted, printable, say
 from cloudtrain.provisioner.errors import EXIT_ACCESS, EXIT_OK
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.jobfile import overrides
+from cloudtrain.provisioner.jobfile import reader as jobfile
+from cloudtrain.provisioner.jobfile.overrides import Overrides
+from cloudtrain.provisioner.launch import launching
 from cloudtrain.provisioner.model import JobSpec, Resources
 from cloudtrain.provisioner.outputs import SCHEMA_VERSION, Checked
-from cloudtrain.provisioner.overrides import Overrides
 from cloudtrain.provisioner.plan import make_plan
 
 COMMON = "{T4:1, L4:1, A10G:1}"
@@ -53,7 +55,7 @@ def command(
     if cloud == "local":
         launching.require_local_extra()
     from cloudtrain.provisioner.cli import account  # noqa: PLC0415 - boto3
-    from cloudtrain.provisioner.preflight import REGIONS, examine  # noqa: PLC0415
+    from cloudtrain.provisioner.launch.preflight import REGIONS, examine  # noqa: PLC0415
 
     home = Home.from_env()
     prices = catalog.load()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cloudtrain.provisioner import controller_process, losses
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.cli.words import say
+from cloudtrain.provisioner.controller import losses
+from cloudtrain.provisioner.controller import process as controller_process
 from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord

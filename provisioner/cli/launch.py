@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from cloudtrain.provisioner import launching
 from cloudtrain.provisioner.cli import data, plan
 from cloudtrain.provisioner.cli.attend import attend, detached, goes_on
 from cloudtrain.provisioner.cli.jobs import open_store
@@ -17,10 +16,11 @@ from cloudtrain.provisioner.cli.opening import Opening
 from cloudtrain.provisioner.cli.planning import overriding, show_plan
 from cloudtrain.provisioner.cli.sshing import require_way
 from cloudtrain.provisioner.cli.words import say
+from cloudtrain.provisioner.controller.job_secrets import require_secrets
 from cloudtrain.provisioner.errors import EXIT_OK, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.job_secrets import require_secrets
-from cloudtrain.provisioner.overrides import Overrides
+from cloudtrain.provisioner.jobfile.overrides import Overrides
+from cloudtrain.provisioner.launch import launching
 
 
 @click.command("launch", short_help="Train: choose machines, run the job, bring the results home.")

@@ -9,15 +9,15 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cloudtrain.provisioner.account import Finding, Level, Wants
+from cloudtrain.provisioner.account.facts import Finding, Level, Wants
 from cloudtrain.provisioner.cli.words import printable, say
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.launching import Prepared
+from cloudtrain.provisioner.launch.launching import Prepared
 
 if TYPE_CHECKING:
-    from cloudtrain.provisioner.access import Access
-    from cloudtrain.provisioner.preflight import Verdict
+    from cloudtrain.provisioner.launch.access import Access
+    from cloudtrain.provisioner.launch.preflight import Verdict
 
 SHOWN = 3
 """So many findings of one check are shown; the others are counted."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from cloudtrain.provisioner import launching
 from cloudtrain.provisioner.cli import data
 from cloudtrain.provisioner.cli.planning import overriding, show_plan
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.errors import NotFound
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.overrides import Overrides
+from cloudtrain.provisioner.jobfile.overrides import Overrides
+from cloudtrain.provisioner.launch import launching
 
 
 @click.command("plan", short_help="Show where a job would run, and at what price.")

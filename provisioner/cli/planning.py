@@ -12,10 +12,10 @@ from click.core import ParameterSource
 from cloudtrain.provisioner import report
 from cloudtrain.provisioner.cli import data, tables
 from cloudtrain.provisioner.cli.words import say
-from cloudtrain.provisioner.launching import Prepared
-from cloudtrain.provisioner.mounts import DataPlan
-from cloudtrain.provisioner.overrides import Overrides
-from cloudtrain.provisioner.snapshot import Snapshot
+from cloudtrain.provisioner.jobfile.overrides import Overrides
+from cloudtrain.provisioner.launch.launching import Prepared
+from cloudtrain.provisioner.shipping.mounts import DataPlan
+from cloudtrain.provisioner.shipping.snapshot import Snapshot
 
 _OPTIONS = (
     click.option(

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import click
 
-from cloudtrain.provisioner import adopting, setup_template
-from cloudtrain.provisioner.access import Access, Entry, enter
+from cloudtrain.provisioner.account import setup_template
+from cloudtrain.provisioner.account.setup_plan import Document, Wanted, wanted
 from cloudtrain.provisioner.adapters import account_teardown
 from cloudtrain.provisioner.adapters.account_parts import Account, account, parts
 from cloudtrain.provisioner.adapters.account_setup import Part, Seen, State, carry_out, find_bucket, survey
@@ -17,7 +17,8 @@ from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.words import counted, printable, say
 from cloudtrain.provisioner.errors import AccessError, UsageError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.setup_plan import Document, Wanted, wanted
+from cloudtrain.provisioner.launch import adopting
+from cloudtrain.provisioner.launch.access import Access, Entry, enter
 
 _WORDS = {
     State.THERE: "there",

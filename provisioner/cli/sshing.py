@@ -7,8 +7,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudtrain.provisioner.attempts import live
 from cloudtrain.provisioner.cli.jobs import find, open_store
+from cloudtrain.provisioner.decide.attempts import live
 from cloudtrain.provisioner.errors import CloudGone, CloudtrainError, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
@@ -71,8 +71,8 @@ def way_to(home: Home, job: str, number: int | None = None) -> Way:
     most. Raises NotFound where it has no machine that can be reached now."""
     from cloudtrain.provisioner.adapters.clock import SystemClock  # noqa: PLC0415 - `--help` must stay quick
     from cloudtrain.provisioner.adapters.proxied import require_programs  # noqa: PLC0415
-    from cloudtrain.provisioner.reach import image_of  # noqa: PLC0415
-    from cloudtrain.provisioner.wiring import reach  # noqa: PLC0415
+    from cloudtrain.provisioner.controller.reach import image_of  # noqa: PLC0415
+    from cloudtrain.provisioner.controller.wiring import reach  # noqa: PLC0415
 
     record = find(open_store(home), job).record
     attempt = _attempt(record, number)

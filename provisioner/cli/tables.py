@@ -20,7 +20,7 @@ from cloudtrain.provisioner.cli.words import SIMULATED, columns, counted, dollar
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, JobStatus, Phase
 from cloudtrain.provisioner.outputs import Costs, JobCost, Listed
 from cloudtrain.provisioner.plan import Plan
-from cloudtrain.provisioner.snapshot import Snapshot
+from cloudtrain.provisioner.shipping.snapshot import Snapshot
 
 PLAN_ROWS = 5
 RESTORE_SHOWN_S = 10.0

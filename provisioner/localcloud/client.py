@@ -82,9 +82,9 @@ def ensure_up(
 ) -> LocalCloud:
     """The embedded cloud of a local home, started where none runs. Blocks up to 20 s, about one when it starts.
 
-    ``hosts`` ("embedded" | "sshd" | "netns"), ``boot_s`` and ``account`` ("ready" | "empty") say how it is to be; None leaves it
-    as it is. Raises UsageError where it runs otherwise or its extra is not installed, CloudtrainError where it does not
-    come up.
+    ``hosts`` ("embedded" | "sshd" | "netns"), ``boot_s`` and ``account`` ("ready" | "empty") say how it is to be; None
+    leaves it as it is. Raises UsageError where it runs otherwise or its extra is not installed, CloudtrainError where
+    it does not come up.
     """
     cloud = find(local_home)
     if cloud is None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cloudtrain.provisioner import policies, setup_plan
+from cloudtrain.provisioner.account import policies, setup_plan
+from cloudtrain.provisioner.account.setup_plan import ROLE, Wanted
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
-from cloudtrain.provisioner.setup_plan import ROLE, Wanted
 
 OWNER = "local"
 """Who has set the account up."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.provisioner import access, adopting
+from cloudtrain.provisioner.controller.job_secrets import kept_secrets
 from cloudtrain.provisioner.errors import NotFound
-from cloudtrain.provisioner.job_secrets import kept_secrets
+from cloudtrain.provisioner.launch import access, adopting
 from cloudtrain.provisioner.model import JobRecord, JobStatus
 from tests.records import job
 

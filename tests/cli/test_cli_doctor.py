@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.provisioner import launching, preflight
-from cloudtrain.provisioner.account import Finding, Wants
+from cloudtrain.provisioner.account.facts import Finding, Wants
+from cloudtrain.provisioner.account.findings import fail, ok, warn
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.cli import account, opening
 from cloudtrain.provisioner.cli.doctor import wrapped
-from cloudtrain.provisioner.findings import fail, ok, warn
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.preflight import Ground
+from cloudtrain.provisioner.launch import launching, preflight
+from cloudtrain.provisioner.launch.preflight import Ground
 
 from .world import World
 

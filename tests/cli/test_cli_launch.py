@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner import launching
-from cloudtrain.provisioner.access import Access
-from cloudtrain.provisioner.account import Wants
+from cloudtrain.provisioner.account.facts import Wants
 from cloudtrain.provisioner.cli import account, attend
 from cloudtrain.provisioner.cli import follow as following
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.launching import Prepared
+from cloudtrain.provisioner.launch import launching
+from cloudtrain.provisioner.launch.access import Access
+from cloudtrain.provisioner.launch.launching import Prepared
+from cloudtrain.provisioner.launch.preflight import Verdict
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
-from cloudtrain.provisioner.preflight import Verdict
-from cloudtrain.provisioner.snapshot import Snapshot
+from cloudtrain.provisioner.shipping.snapshot import Snapshot
 from cloudtrain.trainer.contract import Mount
 from tests.records import job, over
 

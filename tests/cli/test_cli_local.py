@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner import losses
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.cli.local_fault import seconds
 from cloudtrain.provisioner.cli.main import main
+from cloudtrain.provisioner.controller import losses
 from cloudtrain.provisioner.errors import EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client

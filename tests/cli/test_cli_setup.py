@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cloudtrain.provisioner import access
+from cloudtrain.provisioner.account.setup_plan import ROLE
+from cloudtrain.provisioner.launch import access
 from cloudtrain.provisioner.localcloud.faults import Fault
-from cloudtrain.provisioner.setup_plan import ROLE
 from tests.moto.local_server import Cloud, serving
 from tests.records import job
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.provisioner import controller_process, losses
 from cloudtrain.provisioner.adapters import clock as clocks
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.cli.main import main
+from cloudtrain.provisioner.controller import losses
+from cloudtrain.provisioner.controller import process as controller_process
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
 from tests.records import job, over

@@ -21,7 +21,7 @@ from typing import Any
 import boto3
 from moto.server import ThreadedMotoServer
 
-from cloudtrain.provisioner.snapshot import take
+from cloudtrain.provisioner.shipping.snapshot import take
 from cloudtrain.trainer.contract import FINAL_PHASES, AgentConfig, AgentStatus, Keys, Latest, status_from_json, to_json
 from cloudtrain.trainer.storage import S3Objects
 

@@ -10,12 +10,12 @@ import boto3
 import botocore.session
 from botocore.exceptions import ClientError
 
+from cloudtrain.provisioner.account.setup_plan import Wanted
 from cloudtrain.provisioner.adapters.account_parts import account, parts
 from cloudtrain.provisioner.adapters.account_setup import State, survey
 from cloudtrain.provisioner.adapters.identity import identify
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.model import INSTANCE_PROFILE
-from cloudtrain.provisioner.setup_plan import Wanted
 from tests.moto.local_server import REGION, Cloud
 
 BUCKET = f"cloudtrain-{ACCOUNT}-{REGION}-an"

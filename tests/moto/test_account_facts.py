@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.provisioner.account import (
+from cloudtrain.provisioner.account.account_checks import ROLE_ACTIONS, allows
+from cloudtrain.provisioner.account.facts import (
     AccountFacts,
     Bucket,
     Caller,
@@ -23,7 +24,6 @@ from cloudtrain.provisioner.account import (
     Wants,
     Why,
 )
-from cloudtrain.provisioner.account_checks import ROLE_ACTIONS, allows
 from cloudtrain.provisioner.adapters.account_facts import PROBE_PREFIX, read
 from cloudtrain.provisioner.localcloud.plants import SKEW_S, SPOT_ROLE_ARN
 from cloudtrain.provisioner.model import AwsOptions

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudtrain.provisioner import mounting
 from cloudtrain.provisioner.adapters import data_bucket
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.data_bucket import ContentStore, list_source
 from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, NotFound, UsageError
+from cloudtrain.provisioner.launch import mounting
+from cloudtrain.provisioner.launch.mounting import Looked, look, upload
 from cloudtrain.provisioner.model import FileMount
-from cloudtrain.provisioner.mounting import Looked, look, upload
 
 REGION = "us-east-1"
 _NUMBERS = itertools.count(1)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from cloudtrain.provisioner.account.setup_plan import wanted
 from cloudtrain.provisioner.adapters.account_setup import State
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
-from cloudtrain.provisioner.setup_plan import wanted
 from tests.moto.accounts import BUCKET, code, machine, states
 from tests.moto.local_server import REGION, Cloud, serving
 

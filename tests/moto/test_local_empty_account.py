@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
+from cloudtrain.provisioner.account.setup_plan import wanted
 from cloudtrain.provisioner.adapters.account_parts import account, parts
 from cloudtrain.provisioner.adapters.account_setup import State, carry_out, find_bucket, survey
 from cloudtrain.provisioner.adapters.identity import identify
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.plants import SPOT_ROLE
-from cloudtrain.provisioner.setup_plan import wanted
 from tests.moto.accounts import BUCKET, PROFILE, code, machine, states
 from tests.moto.local_server import REGION, serving
 

@@ -12,8 +12,10 @@ import click
 import pytest
 import torch
 
-from cloudtrain.provisioner import errors, job_keys, jobfile
+from cloudtrain.provisioner import errors
 from cloudtrain.provisioner.cli.main import cli
+from cloudtrain.provisioner.jobfile import keys as job_keys
+from cloudtrain.provisioner.jobfile import reader as jobfile
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

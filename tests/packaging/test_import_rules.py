@@ -43,16 +43,19 @@ BREACHES = {
     "trainer/checkpoint.py": ("import msgspec", "msgspec"),
     "pricing/model.py": ("from cloudtrain.provisioner.errors import UsageError", "cloudtrain.provisioner.errors"),
     "provisioner/model.py": ("from cloudtrain.provisioner.ports import Cloud", "cloudtrain.provisioner.ports"),
-    "provisioner/decide.py": ("import time", "time"),
+    "provisioner/decide/job.py": ("import time", "time"),
     "provisioner/ledger.py": ("from cloudtrain.trainer.checkpoint import write", "cloudtrain.trainer.checkpoint"),
     "provisioner/ports.py": ("import boto3", "boto3"),
     "provisioner/home.py": ("import paramiko", "paramiko"),
     "provisioner/adapters/store.py": ("from cloudtrain.provisioner.cli import main", "cloudtrain.provisioner.cli.main"),
     "provisioner/adapters/ssh.py": (
-        "from cloudtrain.provisioner import controller",
-        "cloudtrain.provisioner.controller",
+        "from cloudtrain.provisioner.controller import process",
+        "cloudtrain.provisioner.controller.process",
     ),
-    "provisioner/localcloud/state.py": ("from cloudtrain.provisioner import loop", "cloudtrain.provisioner.loop"),
+    "provisioner/localcloud/state.py": (
+        "from cloudtrain.provisioner.controller import loop",
+        "cloudtrain.provisioner.controller.loop",
+    ),
 }
 
 

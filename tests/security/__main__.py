@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-from cloudtrain.provisioner.setup_plan import wanted
-from cloudtrain.provisioner.setup_template import all_policies, template
+from cloudtrain.provisioner.account.setup_plan import wanted
+from cloudtrain.provisioner.account.setup_template import all_policies, template
 
 ROOT = Path(__file__).parents[2]
 EXPLAINED = Path(__file__).with_name("explained.toml")

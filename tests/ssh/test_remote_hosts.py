@@ -17,8 +17,8 @@ from cloudtrain.provisioner.adapters.ssh import ParamikoRemote
 from cloudtrain.provisioner.errors import RemoteError
 from cloudtrain.provisioner.model import Endpoint
 from cloudtrain.provisioner.ports import Target
-from cloudtrain.provisioner.shipping import bundle
-from cloudtrain.provisioner.snapshot import take
+from cloudtrain.provisioner.shipping.bundle import bundle
+from cloudtrain.provisioner.shipping.snapshot import take
 from cloudtrain.trainer.contract import AgentConfig
 from tests.ssh.hostkit import KINDS, Rig, require
 

@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from cloudtrain.pricing.model import CapacityType, InstanceType, Money, Offering, Pool
-from cloudtrain.provisioner.account import (
+from cloudtrain.provisioner.account.account_checks import check
+from cloudtrain.provisioner.account.facts import (
     AccountFacts,
     Ami,
     Bucket,
@@ -28,7 +29,6 @@ from cloudtrain.provisioner.account import (
     Wants,
     Why,
 )
-from cloudtrain.provisioner.account_checks import check
 
 NOW = 1_800_000_000.0
 ACCOUNT = "123456789012"

@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.account import Bucket, Caller, DryRun, Egress, Level, MachineRole, SpotRole, Unread, Why
-from cloudtrain.provisioner.account_checks import CHECKS, allows, check
+from cloudtrain.provisioner.account.account_checks import CHECKS, allows, check
+from cloudtrain.provisioner.account.facts import (
+    Bucket,
+    Caller,
+    DryRun,
+    Egress,
+    Level,
+    MachineRole,
+    SpotRole,
+    Unread,
+    Why,
+)
 from cloudtrain.provisioner.model import AwsOptions
 
 from .account_world import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.job_data import SKYPILOT_VARIABLES
+from cloudtrain.provisioner.jobfile.data import SKYPILOT_VARIABLES
 from cloudtrain.trainer.agent.jobenv import count_gpus, job_environment
 from cloudtrain.trainer.agent.places import Places
 from cloudtrain.trainer.agent.process import Job, kill_leftovers, start

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.provisioner.snapshot import take
+from cloudtrain.provisioner.shipping.snapshot import take
 from cloudtrain.trainer.agent import unpack as module
 from cloudtrain.trainer.agent.unpack import UnpackError, read_manifest, unpack
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.collect import CollectError, collect
+from cloudtrain.provisioner.controller.collect import CollectError, collect
 from cloudtrain.provisioner.home import log_path
 from cloudtrain.provisioner.model import EndReason, JobRecord
 from cloudtrain.trainer.contract import Keys

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner import controller_process
 from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.controller import process as controller_process
 from cloudtrain.provisioner.home import Home
 from tests.e2e.story import until
 from tests.records import job

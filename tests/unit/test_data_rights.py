@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cloudtrain.provisioner.account import AccountFacts, Bucket, Caller, Finding, Level, MachineRole, Wants
-from cloudtrain.provisioner.account_checks import check
+from cloudtrain.provisioner.account.account_checks import check
+from cloudtrain.provisioner.account.facts import AccountFacts, Bucket, Caller, Finding, Level, MachineRole, Wants
 from cloudtrain.provisioner.model import FileMount
 from tests.records import OFFERINGS
 

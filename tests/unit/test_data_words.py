@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.provisioner import mounting
-from cloudtrain.provisioner.access import Access, Entry
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.data_bucket import ContentStore
 from cloudtrain.provisioner.adapters.identity import Identity
 from cloudtrain.provisioner.cli.data import Data, text, upload
+from cloudtrain.provisioner.launch import mounting
+from cloudtrain.provisioner.launch.access import Access, Entry
 from cloudtrain.provisioner.model import FileMount
-from cloudtrain.provisioner.mounts import DataPlan, Estimate, Sized
+from cloudtrain.provisioner.shipping.mounts import DataPlan, Estimate, Sized
 
 
 def said(*sized: Sized, **found: float | Decimal | None) -> list[str]:

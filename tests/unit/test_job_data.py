@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.jobfile import load, loads
+from cloudtrain.provisioner.jobfile.reader import load, loads
 from cloudtrain.provisioner.model import FileMount, JobSpec
 from cloudtrain.trainer.contract import mount_target_trouble
 

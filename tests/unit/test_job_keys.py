@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from cloudtrain.provisioner import job_keys
 from cloudtrain.provisioner.errors import EXIT_USAGE, UsageError
-from cloudtrain.provisioner.job_keys import AWS, CHECKPOINT, JOB, MOUNT, RESOURCES, SECTIONS, SKYPILOT, Section
-from cloudtrain.provisioner.jobfile import loads
+from cloudtrain.provisioner.jobfile import keys as job_keys
+from cloudtrain.provisioner.jobfile.keys import AWS, CHECKPOINT, JOB, MOUNT, RESOURCES, SECTIONS, SKYPILOT, Section
+from cloudtrain.provisioner.jobfile.reader import loads
 from cloudtrain.provisioner.model import AwsOptions, FileMount, Interval, JobSpec, Resources
 
 NAME = Path("job.yaml")

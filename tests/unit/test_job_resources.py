@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.job_resources import MAX_ALTERNATIVES
-from cloudtrain.provisioner.jobfile import loads
+from cloudtrain.provisioner.jobfile.reader import loads
+from cloudtrain.provisioner.jobfile.resources import MAX_ALTERNATIVES
 from cloudtrain.provisioner.model import AwsOptions, JobSpec, Resources
 
 

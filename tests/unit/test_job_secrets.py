@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.errors import CloudtrainError, UsageError
-from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.job_secrets import (
+from cloudtrain.provisioner.controller.job_secrets import (
     FILE,
     drop_where_over,
     keep_secrets,
@@ -15,6 +13,8 @@ from cloudtrain.provisioner.job_secrets import (
     require_secrets,
     secrets_missing,
 )
+from cloudtrain.provisioner.errors import CloudtrainError, UsageError
+from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord, JobStatus
 from tests.fake_store import FakeStore
 from tests.records import job

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.provisioner import job_keys
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.jobfile import loads
+from cloudtrain.provisioner.jobfile import keys as job_keys
+from cloudtrain.provisioner.jobfile.reader import loads
 from cloudtrain.provisioner.model import FileMount, Interval, JobSpec, Resources
 
 NAME = Path("job.yaml")

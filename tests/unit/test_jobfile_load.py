@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner.errors import NotFound, UsageError
-from cloudtrain.provisioner.jobfile import load, loads
+from cloudtrain.provisioner.jobfile.reader import load, loads
 from cloudtrain.provisioner.model import Interval
 from cloudtrain.trainer import __main__ as trainer_main
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.launching import Prepared, snapshot
+from cloudtrain.provisioner.launch.launching import Prepared, snapshot
 from cloudtrain.provisioner.model import FileMount
 from cloudtrain.provisioner.plan import Plan
 from tests.records import OFFERINGS, job

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner.codec import decode, encode
+from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.errors import (
     CloudUnreachable,
     PoolUnavailable,
@@ -14,7 +15,6 @@ from cloudtrain.provisioner.errors import (
 )
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
-from cloudtrain.provisioner.takeover import record_key
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 from tests.records import OFFERINGS, offering

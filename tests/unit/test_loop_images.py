@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import pytest
 
+from cloudtrain.provisioner.controller.job_secrets import keep_secrets
 from cloudtrain.provisioner.errors import CloudUnreachable
-from cloudtrain.provisioner.job_secrets import keep_secrets
 from cloudtrain.provisioner.model import AwsOptions, EndReason, FoundImage, JobSpec, JobStatus
 from cloudtrain.provisioner.ports import RunResult, Target
 from cloudtrain.provisioner.report import exit_code

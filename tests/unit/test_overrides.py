@@ -9,8 +9,8 @@ import pytest
 
 from cloudtrain.pricing import catalog
 from cloudtrain.provisioner.errors import UsageError
+from cloudtrain.provisioner.jobfile.overrides import Overrides, apply
 from cloudtrain.provisioner.model import JobSpec, Resources
-from cloudtrain.provisioner.overrides import Overrides, apply
 from cloudtrain.provisioner.plan import make_plan
 
 CATALOG = catalog.load()

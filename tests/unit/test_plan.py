@@ -13,7 +13,7 @@ from cloudtrain.pricing import catalog
 from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.errors import EXIT_NO_CAPACITY, EXIT_USAGE, NoCapacity, UsageError
-from cloudtrain.provisioner.jobfile import load
+from cloudtrain.provisioner.jobfile.reader import load
 from cloudtrain.provisioner.model import JobSpec, Resources
 from cloudtrain.provisioner.plan import make_plan
 

@@ -14,11 +14,11 @@ import pytest
 from botocore import xform_name
 
 from cloudtrain.pricing.model import CapacityType
-from cloudtrain.provisioner import policies, setup_template
+from cloudtrain.provisioner.account import policies, setup_template
+from cloudtrain.provisioner.account.policies import MADE_AT_LAUNCH
+from cloudtrain.provisioner.account.setup_plan import ROLE, Document, Wanted, wanted
 from cloudtrain.provisioner.adapters.run_instances import request, tags
 from cloudtrain.provisioner.localcloud.rights import Asked, verdict
-from cloudtrain.provisioner.policies import MADE_AT_LAUNCH
-from cloudtrain.provisioner.setup_plan import ROLE, Document, Wanted, wanted
 from tests.moto.test_run_instances import launch
 
 ROOT = Path(__file__).parents[2]

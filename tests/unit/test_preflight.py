@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from cloudtrain.provisioner import preflight
-from cloudtrain.provisioner.account import Finding, Level, Wants
+from cloudtrain.provisioner.account.facts import Finding, Level, Wants
+from cloudtrain.provisioner.account.findings import fail, ok, warn
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.findings import fail, ok, warn
-from cloudtrain.provisioner.preflight import Ground, judge, sift
+from cloudtrain.provisioner.launch import preflight
+from cloudtrain.provisioner.launch.preflight import Ground, judge, sift
 
 from .account_world import offering
 

@@ -6,8 +6,8 @@ import pytest
 
 from cloudtrain.pricing import catalog
 from cloudtrain.pricing.model import CapacityType
+from cloudtrain.provisioner.account.quotas import Quota, console_page, increase_command, quota_of
 from cloudtrain.provisioner.localcloud import quotas as local_quotas
-from cloudtrain.provisioner.quotas import Quota, console_page, increase_command, quota_of
 
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND
 

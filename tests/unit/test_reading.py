@@ -7,7 +7,7 @@ import threading
 import botocore.exceptions as boto
 import pytest
 
-from cloudtrain.provisioner.account import Unread, Why
+from cloudtrain.provisioner.account.facts import Unread, Why
 from cloudtrain.provisioner.adapters.aws_errors import translate
 from cloudtrain.provisioner.adapters.reading import Readers, unread
 

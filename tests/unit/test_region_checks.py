@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudtrain.provisioner.account import Ami, DryRun, EbsKey, ImageFacts, Level, Network, Unread, Wants, Why
+from cloudtrain.provisioner.account.facts import Ami, DryRun, EbsKey, ImageFacts, Level, Network, Unread, Wants, Why
 from cloudtrain.provisioner.model import AwsOptions
 
 from .account_world import DENIED, FACTS, REGION_FACTS, WANTS, findings, offering, region, subnet, troubles

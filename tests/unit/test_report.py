@@ -12,7 +12,7 @@ from cloudtrain.pricing.requirements import Dropped, Why
 from cloudtrain.provisioner import report
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Phase
 from cloudtrain.provisioner.plan import Plan
-from cloudtrain.provisioner.snapshot import Snapshot
+from cloudtrain.provisioner.shipping.snapshot import Snapshot
 from tests.records import OFFERINGS, job, over
 
 NOW = 1_800_001_000.0

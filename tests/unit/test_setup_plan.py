@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.policies import bucket_policy, read_policy
-from cloudtrain.provisioner.setup_plan import (
+from cloudtrain.provisioner.account.policies import bucket_policy, read_policy
+from cloudtrain.provisioner.account.setup_plan import (
     LIFECYCLE_ID,
     Place,
     added_reads,
@@ -24,6 +23,7 @@ from cloudtrain.provisioner.setup_plan import (
     region_of,
     wanted,
 )
+from cloudtrain.provisioner.errors import UsageError
 
 ACCOUNT = "123456789012"
 IT = wanted(ACCOUNT, "us-east-1", "AIDAEXAMPLE", reads=["s3://data/train"])

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import cloudtrain
-from cloudtrain.provisioner import shipping
 from cloudtrain.provisioner.errors import CloudtrainError
-from cloudtrain.provisioner.shipping import bundle, ship_command
-from cloudtrain.provisioner.snapshot import take
+from cloudtrain.provisioner.shipping import bundle as shipping
+from cloudtrain.provisioner.shipping.bundle import bundle, ship_command
+from cloudtrain.provisioner.shipping.snapshot import take
 from cloudtrain.trainer.agent.unpack import read_manifest, unpack
 from cloudtrain.trainer.contract import AgentConfig, config_from_json
 

@@ -14,7 +14,7 @@ import pytest
 from cloudtrain.pricing import catalog
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.jobfile import load, loads
+from cloudtrain.provisioner.jobfile.reader import load, loads
 from cloudtrain.provisioner.model import FileMount, JobSpec
 from cloudtrain.provisioner.plan import Plan, make_plan
 

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudtrain.provisioner import snapshot
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.snapshot import Snapshot, take
+from cloudtrain.provisioner.shipping import snapshot
+from cloudtrain.provisioner.shipping.snapshot import Snapshot, take
 
 
 @pytest.fixture

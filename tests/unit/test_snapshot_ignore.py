@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudtrain.provisioner.snapshot import take
+from cloudtrain.provisioner.shipping.snapshot import take
 
 TREE = [
     "a",

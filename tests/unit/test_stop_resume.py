@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner import takeover
 from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.controller import takeover
+from cloudtrain.provisioner.controller.journal import DrivenElsewhere
 from cloudtrain.provisioner.errors import Conflict
-from cloudtrain.provisioner.journal import DrivenElsewhere
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Phase
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World

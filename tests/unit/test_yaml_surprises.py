@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner.errors import EXIT_USAGE, UsageError
-from cloudtrain.provisioner.jobfile import load
+from cloudtrain.provisioner.jobfile.reader import load
 from cloudtrain.provisioner.model import JobSpec
 
 ROOT = Path(__file__).parents[2]

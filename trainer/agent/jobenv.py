@@ -52,7 +52,7 @@ def job_environment(
 
 
 # SkyPilot's names (its "Environment variables" page, read 2026-11), so that its task files run as they are. Its task id
-# too stays the same through every recovery. The job file's reader knows these names (provisioner/job_data.py).
+# too stays the same through every recovery. The job file's reader knows these names (provisioner/jobfile/data.py).
 _SKYPILOT = {
     "SKYPILOT_TASK_ID": contract.ENV_JOB_ID,
     "SKYPILOT_NODE_RANK": contract.ENV_NODE_RANK,

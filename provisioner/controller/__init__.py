@@ -1,0 +1,1 @@
+"""The process that drives live jobs: observe, decide, save, act."""

@@ -1,0 +1,238 @@
+"""Act: perform one effect and say what came of it. The only place where decisions touch the world."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from cloudtrain.provisioner.adapters.userdata import extend_command
+from cloudtrain.provisioner.controller.collect import CollectError, collect
+from cloudtrain.provisioner.controller.job_secrets import kept_secrets
+from cloudtrain.provisioner.controller.reach import Reach, image_of
+from cloudtrain.provisioner.controller.takeover import keep_attempt, keep_snapshot
+from cloudtrain.provisioner.decide import attempts as at
+from cloudtrain.provisioner.decide.outcomes import (
+    Collected,
+    Launched,
+    LaunchRefused,
+    LaunchUnknown,
+    NotCollected,
+    Outcome,
+    Repriced,
+    Resolved,
+    Shipped,
+    ShipRefused,
+    SnapshotKept,
+    StopHeard,
+    Swept,
+)
+from cloudtrain.provisioner.errors import (
+    AccessError,
+    AttemptOver,
+    CloudError,
+    CloudUnreachable,
+    Conflict,
+    NotFound,
+    QuotaExceeded,
+    RemoteError,
+    UsageError,
+)
+from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.ports import Target
+from cloudtrain.provisioner.shipping.bundle import bundle, ship_command
+from cloudtrain.provisioner.shipping.snapshot import TAR_NAME
+from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
+
+SHIP_TIMEOUT_S = 60.0  # for the agent alone, its start included
+SLOW_LINK_BYTES_PER_S = 500_000  # a workdir gets this much longer; a link slower than that is reported, not waited for
+COMMAND_TIMEOUT_S = 20.0
+STOP_GRACE_S = 30.0
+FENCE_TRIES = 10
+
+
+class Effects:
+    """The effects of one job. ``perform`` returns None when the outcome is unknown: the next pass asks again."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    def perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
+        """Do it. None: done, or unknown; the next pass looks and asks again. Raises CloudGone, and any other
+        CloudtrainError for what this effect alone could not do."""
+        try:
+            return self._perform(record, effect)
+        except RemoteError:
+            return None  # SSH failure is not machine failure
+
+    def _perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
+        match effect:
+            case at.Resolve() | at.Launch():
+                return self._ask_for_machine(record, effect)
+            case at.Ship(generation=generation, machine=machine):
+                return self._ship(record, _attempt(record, generation), machine)
+            case at.Admit(region=region):
+                self._reach.cloud.prepare(record.job_id, record.owner, [region], record.spec.aws)
+            case at.Reprice(generation=generation):
+                return Repriced(generation, self._reach.cloud.price(_attempt(record, generation).pool))
+            case at.RequestStop(generation=generation, machine=machine):
+                return self._request_stop(_attempt(record, generation), machine)
+            case at.KeepSnapshot():
+                keep_snapshot(record, self._reach.objects, self._reach.job_dir)
+                return SnapshotKept()
+            case at.Terminate(region=region, instance_id=instance_id):
+                self._reach.cloud.terminate(region, [instance_id])
+            case at.Collect():
+                return self._collect(record)
+            case at.Sweep():
+                regions = {a.pool.region for a in record.attempts}
+                try:
+                    return Swept(self._reach.cloud.sweep(record.job_id, sorted(regions)) if regions else ())
+                except CloudUnreachable as error:
+                    return Swept((str(error),))
+        return None
+
+    def _collect(self, record: JobRecord) -> Outcome:
+        try:
+            collect(record, self._reach.objects, self._reach.job_dir)
+        except (CollectError, CloudUnreachable) as error:
+            return NotCollected(str(error))
+        return Collected()
+
+    def _ask_for_machine(self, record: JobRecord, effect: at.Resolve | at.Launch) -> Outcome:
+        attempt = _attempt(record, effect.generation)
+        asked = attempt.unknown_launches > 0 and attempt.launch_asked_at is not None
+        try:
+            if isinstance(effect, at.Resolve):
+                image = image_of(attempt, record.spec.aws)
+                found = self._reach.cloud.find_image(image, attempt.pool.region)
+                found = replace(found, root_gib=max(found.root_gib, image.root_gib))
+                return Resolved(attempt.generation, found, self._reach.cloud.price(attempt.pool))
+            self._reach.cloud.prepare(record.job_id, record.owner, [attempt.pool.region], record.spec.aws)
+            kept_secrets(record, self._reach.job_dir)  # before anything is paid for
+            self._fence(record, attempt.generation)
+            request = self._request(record, attempt)
+            keep_attempt(record, attempt.generation, self._reach.objects, self._reach.job_dir)
+            asked = True
+            return Launched(attempt.generation, self._reach.cloud.launch(request))
+        except CloudUnreachable as error:
+            return LaunchUnknown(attempt.generation, str(error), asked)
+        except QuotaExceeded as error:
+            return LaunchRefused(attempt.generation, str(error), quota=True)
+        except (CloudError, NotFound) as error:
+            return LaunchRefused(attempt.generation, str(error))
+        except (AccessError, UsageError) as error:
+            return LaunchRefused(attempt.generation, str(error), fatal=True)
+
+    def _request(self, record: JobRecord, attempt: Attempt) -> LaunchRequest:
+        image = image_of(attempt, record.spec.aws)
+        assert attempt.image_id is not None
+        return LaunchRequest(
+            job_id=record.job_id,
+            owner=record.owner,
+            attempt=attempt,
+            image=image,
+            image_id=attempt.image_id,
+            disk_gib=max(image.root_gib, record.spec.disk_size_gib or 0),
+            user_data=self._reach.files.user_data(attempt),
+            instance_profile=record.spec.aws.iam_instance_profile or INSTANCE_PROFILE,
+            options=record.spec.aws,
+        )
+
+    def _fence(self, record: JobRecord, generation: int) -> None:
+        """Raise the pointer's generation, its checkpoint kept: from here on no older machine can publish."""
+        key = Keys(record.prefix).latest
+        for _ in range(FENCE_TRIES):
+            found = self._reach.objects.get(key)
+            latest = latest_from_json(found[0]) if found else Latest(0)
+            if latest.generation == generation:
+                return
+            if latest.generation > generation:
+                raise AttemptOver(f"generation {latest.generation} of this job exists already", code="Fenced")
+            raised = Latest(generation, latest.step, latest.key, latest.manifest_sha256)
+            data = to_json(raised).encode()
+            try:
+                self._reach.objects.put(key, data, if_match=found[1] if found else None, if_none_match=found is None)
+            except Conflict:  # the old machine published just now: take up its checkpoint
+                continue
+            return
+        raise CloudUnreachable("the checkpoints' pointer keeps changing; trying again")
+
+    def _ship(self, record: JobRecord, attempt: Attempt, machine: Machine) -> Outcome:
+        image = image_of(attempt, record.spec.aws)
+        target = self._reach.target(attempt, machine)
+        spec = record.spec
+        local = record.cloud == "local"
+        kind = next(o.instance for o in record.offerings if o.pool == attempt.pool)
+        config = AgentConfig(
+            job_id=record.job_id,
+            generation=attempt.generation,
+            bucket=record.bucket,
+            region=record.region,
+            prefix=record.prefix,
+            run=spec.run,
+            setup=spec.setup,
+            envs=dict(spec.envs),
+            checkpoint_interval=str(spec.checkpoint_interval),
+            checkpoint_keep=spec.checkpoint_keep,
+            host="local" if local else "systemd",
+            login_user=None if local else target.user,
+            expect_accelerator=f"{kind.accelerator}:{kind.accelerator_count}",
+            expect_gpus=kind.accelerator_count,
+            max_run_s=spec.max_run_s,
+            sent_at=self._reach.clock.now(),
+            venv=image.venv,
+            scratch=image.scratch if kind.local_nvme_gb else None,
+            mounts=record.mounts,
+        )
+        snapshot = self._reach.job_dir if record.snapshot_sha256 else None
+        values = kept_secrets(record, self._reach.job_dir)
+        with bundle(config, snapshot, values, with_deps=image.agent_brings_boto3) as stream:
+            timeout_s = _ship_timeout_s(snapshot)
+            result = self._reach.remote.run(target, ship_command(image.venv), stdin=stream, timeout_s=timeout_s)
+        answer = _last_json(result.stdout)
+        if answer.get("ok") is True:
+            self._extend_deadline(attempt, target)
+            return Shipped(attempt.generation)
+        words = answer.get("error") or result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
+        text = f"the machine refused the job: {str(words).splitlines()[-1]}"
+        return ShipRefused(attempt.generation, text, image=answer.get("image") is True)
+
+    def _extend_deadline(self, attempt: Attempt, target: Target) -> None:
+        """From the boot deadline to the hard one. A machine whose switch was not seen armed does not count as ready."""
+        at_s = attempt.claimed_at + self._reach.files.lifetime_s()
+        result = self._reach.remote.run(target, extend_command(at_s), timeout_s=COMMAND_TIMEOUT_S)
+        if result.exit_code != 0:
+            words = result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
+            raise RemoteError(f"the dead-man switch could not be set: {words.splitlines()[-1]}")
+
+    def _request_stop(self, attempt: Attempt, machine: Machine) -> Outcome | None:
+        if not machine.addressed:
+            return None
+        target = self._reach.target(attempt, machine)
+        notice = to_json(Notice("stop", self._reach.clock.now() + STOP_GRACE_S))
+        command = f"cd cloudtrain/run && printf %s '{notice}' > .stop.tmp && mv .stop.tmp stop.json"
+        result = self._reach.remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
+        return StopHeard(attempt.generation) if result.exit_code == 0 else None
+
+
+def _ship_timeout_s(snapshot: Path | None) -> float:
+    """A machine may die while it is shipped to, and only the next pass can see that."""
+    size = (snapshot / TAR_NAME).stat().st_size if snapshot is not None else 0
+    return SHIP_TIMEOUT_S + size / SLOW_LINK_BYTES_PER_S
+
+
+def _attempt(record: JobRecord, generation: int) -> Attempt:
+    return next(a for a in record.attempts if a.generation == generation)
+
+
+def _last_json(output: bytes) -> dict[str, object]:
+    """The JSON object on the last line that holds one; {} where there is none."""
+    for line in reversed(output.decode(errors="replace").splitlines()):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            return value
+    return {}

@@ -1,0 +1,116 @@
+"""A job's record, durable in two places: the object beside its checkpoints, then the local working copy.
+
+The bucket's copy is the truth and is changed by compare-and-set; SQLite lags by at most one save. A controller that
+died between the two finds the bucket's newer copy and takes it up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cloudtrain.provisioner.codec import decode, encode
+from cloudtrain.provisioner.controller.takeover import record_key
+from cloudtrain.provisioner.errors import CloudtrainError, Conflict
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.ports import ObjectStore, Store
+
+
+class DrivenElsewhere(CloudtrainError):
+    """Another home's controller has taken the job over; this one must let go of it."""
+
+
+class Journal:
+    """One job's record while this controller drives it. ``record`` is what was last saved."""
+
+    def __init__(self, store: Store, objects: ObjectStore, job_id: str) -> None:
+        self._store = store
+        self._objects = objects
+        self._job_id = job_id
+        self.reload()
+
+    def reload(self) -> None:
+        """Forget what we believed and read the working copy."""
+        stored = self._store.get(self._job_id)
+        self.record = stored.record
+        self._version = stored.version
+        self._etag = stored.etag
+        self._behind = False  # the bucket's copy lacks what was kept here while it did not answer
+
+    @property
+    def kept(self) -> bool:
+        """Whether the bucket has ever had a copy."""
+        return self._etag is not None
+
+    def open(self) -> JobRecord:
+        """Meet the bucket's copy: write the first one, or take up a newer one of our own. Raises DrivenElsewhere."""
+        if self.record.status.final:
+            return self.record
+        if self._etag is None:
+            try:
+                self._etag = self._objects.put(self._key, encode(self.record), if_none_match=True)
+            except Conflict:
+                self._take_up()
+        else:
+            self._take_up()
+        self._keep(self.record)
+        return self.record
+
+    def save(self, record: JobRecord) -> JobRecord:
+        """Make a changed record durable. Progress alone stays local: it is read again from the machine.
+
+        Raises DrivenElsewhere, CloudUnreachable (nothing was saved), CloudGone.
+        """
+        if record == self.record and not self._behind:
+            return record
+        if self._behind or material(record) != material(self.record):
+            record = replace(record, revision=self.record.revision + 1)
+            try:
+                self._etag = self._objects.put(self._key, encode(record), if_match=self._etag)
+            except Conflict:
+                self._after_conflict(record)
+            self._behind = False
+        self._keep(record)
+        return record
+
+    def save_locally(self, record: JobRecord) -> None:
+        """Keep a record while its bucket does not answer, or is gone. The bucket's copy follows with the next save."""
+        if material(record) != material(self.record):
+            record = replace(record, revision=self.record.revision + 1)
+            self._behind = True
+        self._keep(record)
+
+    @property
+    def _key(self) -> str:
+        return record_key(self.record.job_id)
+
+    def _keep(self, record: JobRecord) -> None:
+        self._version = self._store.save(record, version=self._version, etag=self._etag)
+        self.record = record
+
+    def _read(self) -> tuple[JobRecord, str]:
+        found = self._objects.get(self._key)
+        if found is None:
+            raise CloudtrainError(f"the record of job {self.record.job_id} is missing from its bucket; nothing is done")
+        theirs = decode(found[0])
+        if theirs.driver != self.record.driver:
+            raise DrivenElsewhere(f"job {theirs.job_id} is driven from another computer now; `cloudtrain ls` there")
+        return theirs, found[1]
+
+    def _take_up(self) -> None:
+        theirs, self._etag = self._read()
+        self._behind = theirs.revision < self.record.revision
+        if theirs.revision > self.record.revision:  # equal: ours has the same facts and newer progress
+            self.record = theirs
+
+    def _after_conflict(self, wanted: JobRecord) -> None:
+        """A lost reply looks like a conflict: when the bucket holds just what we wrote, it was ours."""
+        theirs, etag = self._read()
+        if theirs != wanted:
+            raise Conflict(f"the record of job {wanted.job_id} changed under us")
+        self._etag = etag
+
+
+def material(record: JobRecord) -> JobRecord:
+    """The record without what is only progress, and changes every second."""
+    quiet = tuple(replace(a, last_step=0, run_seconds=0.0) for a in record.attempts)
+    return replace(record, attempts=quiet, revision=0)

@@ -1,0 +1,173 @@
+"""The loop: observe → decide → save → act. The only place that sleeps."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloudtrain.provisioner.controller.effects import Effects
+from cloudtrain.provisioner.controller.journal import DrivenElsewhere, Journal, material
+from cloudtrain.provisioner.controller.live import view
+from cloudtrain.provisioner.controller.observe import Observer
+from cloudtrain.provisioner.decide.attempts import Effect
+from cloudtrain.provisioner.decide.job import Decision, absorb, decide, refused
+from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
+from cloudtrain.provisioner.model import JobRecord, JobStatus, Observed, Phase
+from cloudtrain.provisioner.ports import Clock, Store
+
+log = logging.getLogger("cloudtrain.loop")
+
+QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
+TROUBLE_PAUSE_S = 2.0
+REQUEST_ID = re.compile(r" \(request [^)]*\)")  # differs with each call, and would make old news new
+PAUSE_S = {"aws": (3.0, 5.0), "local": (0.05, 0.5)}  # between passes: while a machine comes up, and while it works
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What one job's loop works through."""
+
+    journal: Journal
+    observer: Observer
+    effects: Effects
+    cloud_gone: Callable[[], bool]
+
+
+class JobLoop:
+    """Drives one job until nothing is left to do for it."""
+
+    def __init__(self, parts: Parts, store: Store, clock: Clock) -> None:
+        self._parts = parts
+        self._journal = parts.journal
+        self._store = store
+        self._clock = clock
+        self._quiet_saved_at = 0.0
+        self._first_step_at: float | None = None
+        self._told: set[str] = set()
+        self._seen = Observed(machines=None)  # the newest look, for the live view
+        self._unkept: CloudtrainError | None = None  # why the bucket's copy could not be written in this pass
+
+    def run(self) -> None:
+        """Until nothing happens to the job by itself. Raises DrivenElsewhere when another home has taken it over."""
+        troubles = 0
+        opened = False
+        while not self._resting():
+            try:
+                if not opened:
+                    self.open()
+                    opened = True
+                    continue
+                pause = 0.0 if self.pass_once() else self._pause_s()
+                troubles = 0
+            except Conflict as error:  # somebody else wrote: what they wrote stands, and the next pass starts from it
+                log.warning("%s: %s", self._journal.record.job_id, error)
+                self._journal.reload()
+                opened = False
+                pause = TROUBLE_PAUSE_S
+            except DrivenElsewhere:
+                raise
+            except CloudtrainError as error:
+                self._tell(error)
+                pause = TROUBLE_PAUSE_S * 2 ** min(troubles, 4)
+                troubles += 1
+            if pause:
+                self._clock.sleep(pause)
+
+    def _resting(self) -> bool:
+        """Over; or stopped, and nobody has asked for more since."""
+        status = self._journal.record.status
+        return status.final or (status is JobStatus.STOPPED and self._store.get(self._journal.record.job_id).resting)
+
+    def open(self) -> None:
+        """Meet the bucket's copy of the record. Where the bucket refuses the first one, the job fails, unspent."""
+        try:
+            self._journal.open()
+        except CloudGone:
+            return  # the first pass finds out, and says so
+        except AccessError as error:
+            if self._journal.kept:
+                raise
+            now = self._clock.now()
+            self._journal.save_locally(refused(self._journal.record, str(error), now))
+            self._store.add_event(self._journal.record.job_id, now, str(error))
+
+    def pass_once(self) -> bool:
+        """Observe, decide, save, act. Returns whether something other than progress changed."""
+        record = self._journal.record
+        wanted = self._store.get(record.job_id).wanted
+        try:
+            seen = self._parts.observer.observe(record, wanted, cloud_gone=self._parts.cloud_gone)
+        except CloudGone:
+            seen = Observed(machines=None, wanted=wanted, cloud_gone=True)
+        decision = decide(record, seen, self._clock.now())
+        self._unkept = None
+        self._keep(decision, seen)
+        self._act(decision.effects, seen)
+        if self._unkept is not None:
+            raise self._unkept
+        return material(self._journal.record) != material(record)
+
+    def _act(self, effects: tuple[Effect, ...], seen: Observed) -> None:
+        for effect in effects:
+            try:
+                outcome = self._parts.effects.perform(self._journal.record, effect)
+            except CloudGone:
+                return
+            except CloudtrainError as error:  # one effect's trouble keeps no other from being done; it is asked again
+                self._tell(error)
+                continue
+            if outcome is not None:
+                self._keep(absorb(self._journal.record, outcome, self._clock.now()), seen)
+
+    def _tell(self, error: CloudtrainError) -> None:
+        """Each trouble once in the history, and the newest in the live view."""
+        record, now = self._journal.record, self._clock.now()
+        log.warning("%s: %s", record.job_id, error)
+        words = REQUEST_ID.sub("", str(error))
+        if words not in self._told:
+            self._told.add(words)
+            self._store.add_event(record.job_id, now, f"trouble: {words}")
+        document = view(record, self._seen, now, first_step_at=self._first_step_at, trouble=words)
+        self._store.set_live(record.job_id, json.dumps(document))
+
+    def _save(self, record: JobRecord) -> None:
+        """In the bucket, then here. While the bucket does not answer, here alone: what runs can be watched and ended.
+
+        A new generation is claimed in the bucket or not at all: another computer may be claiming it.
+        """
+        try:
+            self._journal.save(record)
+        except (CloudUnreachable, AccessError) as error:
+            if record.generation != self._journal.record.generation:
+                raise
+            self._journal.save_locally(record)
+            self._unkept = error
+
+    def _keep(self, decision: Decision, seen: Observed) -> None:
+        self._seen = seen
+        now = self._clock.now()
+        before = self._journal.record
+        if seen.cloud_gone:
+            self._journal.save_locally(decision.record)
+        elif material(decision.record) != material(before) or now - self._quiet_saved_at > QUIET_SAVE_S:
+            self._quiet_saved_at = now
+            self._save(decision.record)
+        for text in decision.events:
+            self._store.add_event(before.job_id, now, text)
+        if self._first_step_at is None and any(report.progress.step >= 1 for report in seen.reports):
+            self._first_step_at = now
+        document = view(
+            decision.record, seen, now, first_step_at=self._first_step_at, trouble=self._parts.observer.trouble
+        )
+        self._store.set_live(before.job_id, json.dumps(document))
+
+    def _pause_s(self) -> float:
+        record = self._journal.record
+        working = any(a.phase is Phase.WORKING for a in record.attempts)
+        if record.collect_trouble is not None and not record.collected:
+            return TROUBLE_PAUSE_S
+        waiting_for_step = record.cloud == "local" and self._first_step_at is None
+        return PAUSE_S[record.cloud][working and not waiting_for_step]

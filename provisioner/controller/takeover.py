@@ -1,0 +1,111 @@
+"""What another computer needs to take a job over: put into the bucket while the job runs, and fetched by ``adopt``.
+
+All of it lies under ``control/``, where a machine's role has no right: the record, the workdir's snapshot, and each
+attempt's SSH keys and user data. The values of secrets are not there; who takes over brings their own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from cloudtrain.provisioner.codec import decode, encode
+from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.ports import ObjectStore
+from cloudtrain.provisioner.shipping.snapshot import MANIFEST_NAME, TAR_NAME
+
+CONTROL = "control/"
+RECORD = "record.json"
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job's record in the bucket, and the ETag that a change of it must name."""
+
+    record: JobRecord
+    etag: str
+
+
+def record_key(job_id: str) -> str:
+    """Where a job's record lies in its bucket."""
+    return f"{CONTROL}{job_id}/{RECORD}"
+
+
+def keep_attempt(record: JobRecord, generation: int, objects: ObjectStore, job_dir: Path) -> None:
+    """Put an attempt's keys and user data into the bucket. Before its launch: who takes over must reach the machine,
+    and must repeat a launch whose answer was lost with the very same request. Idempotent."""
+    names = ("client-key.json", f"attempt-{generation}.host-key.json", f"attempt-{generation}.user-data")
+    files = {name: (job_dir / name).read_text(encoding="utf-8") for name in names if (job_dir / name).exists()}
+    objects.put(_attempt_key(record, generation), msgspec.json.encode(files))
+
+
+def keep_snapshot(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
+    """Put the workdir's snapshot into the bucket. Idempotent."""
+    for name in (TAR_NAME, MANIFEST_NAME):
+        objects.upload(job_dir / name, f"{record.control}/{name}")
+
+
+def look(objects: ObjectStore, job_id: str) -> Found:
+    """The job as its bucket knows it. Raises NotFound."""
+    found = objects.get(record_key(job_id))
+    if found is None:
+        raise NotFound(f"the bucket holds no job {job_id!r}; `cloudtrain adopt` lists those that it holds")
+    return Found(decode(found[0]), found[1])
+
+
+def job_ids(objects: ObjectStore) -> tuple[str, ...]:
+    """The jobs that the bucket holds, in the order of their ids."""
+    parts = (key.removeprefix(CONTROL).split("/") for key, _ in objects.list(CONTROL))
+    return tuple(sorted({job_id for job_id, *rest in parts if rest == [RECORD]}))
+
+
+def fetch(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
+    """Bring snapshot and keys into the job's folder here. Raises CloudtrainError where the snapshot never got there."""
+    for attempt in record.attempts:
+        found = objects.get(_attempt_key(record, attempt.generation))
+        files = msgspec.json.decode(found[0], type=dict[str, str]) if found is not None else {}
+        for name, text in files.items():
+            if Path(name).name != name:
+                raise CloudtrainError(f"the bucket names a file {name!r} of job {record.job_id}: not taken over")
+            _write_private(job_dir / name, text)
+    if record.snapshot_sha256 is None:
+        return
+    try:
+        for name in (TAR_NAME, MANIFEST_NAME):
+            objects.download(f"{record.control}/{name}", job_dir / name)
+    except NotFound as error:
+        raise CloudtrainError(
+            f"job {record.job_id} has no snapshot of its workdir in the bucket yet: only the computer that launched "
+            "it can go on with it; `cloudtrain adopt` again once it trains"
+        ) from error
+
+
+def take(found: Found, driver: str, results: Path, objects: ObjectStore) -> Found:
+    """Make ``driver`` the home that drives the job; whoever drove it lets go when it next writes.
+
+    Raises Conflict when it keeps changing under us, which a living controller's progress does not.
+    """
+    for _ in range(TRIES):
+        mine = replace(found.record, driver=driver, results=str(results), revision=found.record.revision + 1)
+        try:
+            etag = objects.put(record_key(mine.job_id), encode(mine), if_match=found.etag)
+        except Conflict:
+            found = look(objects, mine.job_id)
+            continue
+        return Found(mine, etag)
+    raise Conflict(f"the record of job {found.record.job_id} keeps changing; run `cloudtrain adopt` again")
+
+
+def _attempt_key(record: JobRecord, generation: int) -> str:
+    return f"{record.control}/attempt-{generation:04d}.json"
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

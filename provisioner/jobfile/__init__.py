@@ -1,0 +1,1 @@
+"""The job file: read, checked, and changed by flags. Pure but for reading the file."""

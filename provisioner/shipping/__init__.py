@@ -1,0 +1,1 @@
+"""What travels to a machine: the workdir's snapshot, data, the bundle."""
