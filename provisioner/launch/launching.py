@@ -56,9 +56,11 @@ def refuse_if_live(name: str, home: Home) -> None:
     """Raise UsageError where a live job has this name: launching it again would pay twice."""
     for stored in SqliteStore(home.db).list(live_only=True):
         if stored.record.spec.name == name:
-            job = stored.record.job_id
+            job, status = stored.record.job_id, stored.record.status
+            go_on = f"go on with it: `cloudtrain resume {job}`" if stored.resting else f"`cloudtrain logs -f {job}`"
             raise UsageError(
-                f"job {job} named {name!r} is live; follow it with `cloudtrain logs -f {job}` or end it first"
+                f"job {job} named {name!r} is {status}: {go_on}, or end it first: `cloudtrain down {job}`; "
+                "--name gives this one another"
             )
 
 

@@ -229,7 +229,16 @@ def test_a_live_name_is_not_launched_again(world: World, job_file: Path) -> None
     world.add()
     code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
     assert code == 2
-    assert "is live" in err
+    assert "named 'digits' is PENDING: `cloudtrain logs -f" in err
+
+
+def test_a_stopped_jobs_name_is_taken_too_and_resume_is_named(world: World, job_file: Path) -> None:
+    job_id = world.add().job_id
+    world.change(job_id, status=JobStatus.STOPPED, outcome=EndReason.STOPPED)
+    world.store.want(job_id, "stop")
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 2
+    assert f"is STOPPED: go on with it: `cloudtrain resume {job_id}`" in err
 
 
 def interrupt(world: World) -> None:

