@@ -19,6 +19,7 @@ from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.plants import PLANTS
 from cloudtrain.provisioner.model import JobStatus
+from tests import forms
 from tests.moto.local_server import Cloud, serving, tagged, until
 from tests.records import job
 
@@ -52,6 +53,7 @@ class Runner:
     def __call__(self, line: str) -> tuple[int, str, str]:
         code = main(shlex.split(line))
         told = self._capsys.readouterr()
+        forms.check(shlex.split(line), told.out)
         return code, told.out, told.err
 
 

@@ -17,6 +17,7 @@ from cloudtrain.provisioner.controller import losses
 from cloudtrain.provisioner.controller import process as controller_process
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
+from tests import forms
 from tests.records import job, over
 
 Step = Callable[["World"], None]
@@ -73,6 +74,7 @@ class World:
         code = main([str(arg) for arg in args])
         out, err = self._capsys.readouterr()
         assert "Traceback" not in err
+        forms.check([str(arg) for arg in args], out)
         return code, out, err
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.provisioner.localcloud import client
+from tests import forms
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "templates" / "digits.yaml"
@@ -74,7 +75,9 @@ class Person:
 
     def run(self, *arguments: str) -> Said:
         """Run a command to its end."""
-        return self.wait(self.start(*arguments))
+        said = self.wait(self.start(*arguments))
+        forms.check(arguments, said.out)
+        return said
 
     def ok(self, *arguments: str) -> Said:
         """Run a command that must succeed."""

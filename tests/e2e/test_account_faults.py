@@ -18,6 +18,7 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.cli.main import main
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.plants import PLANTS
+from tests import forms
 
 from .story import Person
 
@@ -151,6 +152,7 @@ def at_home(person: Person, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(list(arguments))
     out, err = capsys.readouterr()
+    forms.check(arguments, out)
     return code, out, err
 
 
