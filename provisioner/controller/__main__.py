@@ -1,4 +1,4 @@
-"""One detached process per home that drives its live jobs, a thread each. ``controller_process`` starts it."""
+"""One detached process per home that drives its live jobs, a thread each. ``process.ensure`` starts it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import threading
 from dataclasses import replace
 
+from cloudtrain.provisioner.adapters.clients import preload
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller.job_secrets import drop_where_over
@@ -22,6 +23,8 @@ from cloudtrain.provisioner.ports import Clock, Store
 log = logging.getLogger("cloudtrain.controller")
 
 IDLE_EXIT_S = 3.0
+UNUSED_EXIT_S = 8.0
+"""Before its first job: `launch` starts the controller, then looks at the account and asks."""
 TROUBLE_PAUSE_S = 2.0
 
 
@@ -37,8 +40,8 @@ class Controller:
     def run(self) -> None:
         """Until no job has been live for a while."""
         drop_where_over(self._home, self._store)  # the controller before this one may have been killed at a job's end
-        idle_since = self._clock.now()
-        while self._clock.now() - idle_since < IDLE_EXIT_S:
+        idle_since, patience_s = self._clock.now(), UNUSED_EXIT_S
+        while self._clock.now() - idle_since < patience_s:
             for job_id in [job_id for job_id, thread in self._threads.items() if not thread.is_alive()]:
                 del self._threads[job_id]
                 drop_where_over(self._home, self._store)
@@ -49,7 +52,7 @@ class Controller:
                     self._threads[job_id] = thread
                     thread.start()
             if self._threads:
-                idle_since = self._clock.now()
+                idle_since, patience_s = self._clock.now(), IDLE_EXIT_S
             self._clock.sleep(0.05)
 
     def _drive(self, job_id: str) -> None:
@@ -84,6 +87,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     store = SqliteStore(home.db)
     lock = handed_lock() or try_lock(home)
+    preload()
     while lock is not None:
         pid_path(home).write_text(str(os.getpid()))
         Controller(home, store, clock).run()

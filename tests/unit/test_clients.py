@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import http.server
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError, ProfileNotFound
+from botocore.loaders import JSONFileLoader
 
-from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.adapters.clients import Clients, preload
 
 REPOSITORY = Path(__file__).parents[2]
 MAKERS = {"provisioner/adapters/clients.py", "trainer/storage.py"}
@@ -116,6 +118,21 @@ def test_a_client_is_made_once_also_by_many_threads() -> None:
         made = list(pool.map(lambda _: clients.client("sts", "us-east-1"), range(16)))
     assert len({id(client) for client in made}) == 1
     assert clients.client("sts", "us-west-2") is not made[0]
+
+
+@pytest.mark.usefixtures("home")
+def test_the_tables_of_a_service_are_read_once_for_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clients("local", local_endpoint="http://127.0.0.1:9").client("ec2", "us-east-1")
+    read: list[str] = []
+    monkeypatch.setattr(JSONFileLoader, "load_file", lambda _, path: read.append(path))
+    Clients("local", local_endpoint="http://127.0.0.1:10").client("ec2", "eu-west-1")
+    assert not read
+
+
+@pytest.mark.usefixtures("real_account")
+def test_what_is_loaded_ahead_reads_no_profile() -> None:
+    preload()  # AWS_PROFILE names none that is there
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(("cloud", "endpoint"), [("aws", "http://127.0.0.1:9"), ("local", None), ("gcp", None)])
