@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cloudtrain.provisioner.account.facts import Wants
+from cloudtrain.provisioner.account.facts import Bucket, Identity, Wants
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import DEFAULT_REGION, default_region
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.launch.access import Access, enter, open_bucket
+from cloudtrain.provisioner.launch.access import Access, Entry, enter, open_bucket
 from cloudtrain.provisioner.launch.preflight import Ground, Verdict, judge
 from cloudtrain.provisioner.localcloud.client import ensure_up
 from cloudtrain.provisioner.settings import Sources
@@ -18,7 +18,7 @@ def ground(cloud: str, home: Home) -> Ground:
     if cloud == "local":
         local = ensure_up(home.local_home)
         clients = Clients("local", local_endpoint=local.endpoint_url)
-        return Ground(clients, DEFAULT_REGION, egress=local.ssh_probe)
+        return Ground(clients, DEFAULT_REGION, egress=local.ssh_probe, cloud_id=local.id)
     found = Sources.here().found()
     region, bucket = found.get("region"), found.get("bucket")
     clients = Clients("aws")
@@ -36,5 +36,11 @@ def open_checked(cloud: str, home: Home, wants: Wants) -> tuple[Verdict, Access 
     verdict = judge(looked_at, wants)
     if verdict.refusals:
         return verdict, None
-    entry = enter(cloud, home, region=looked_at.region, clients=looked_at.clients)
+    known = verdict.facts
+    if known is not None and isinstance(known.caller, Identity) and isinstance(known.bucket, Bucket):
+        found = known.bucket
+        if found.name is not None and found.denied is None:
+            where = found.region or looked_at.region
+            return verdict, Access(Entry(cloud, looked_at.clients, known.caller, where, looked_at.cloud_id), found.name)
+    entry = enter(cloud, home, region=looked_at.region)
     return verdict, open_bucket(entry, bucket=looked_at.bucket)

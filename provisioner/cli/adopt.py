@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cloudtrain.provisioner.cli.tables import one_object, table
-from cloudtrain.provisioner.cli.words import printable, say
+from cloudtrain.provisioner.cli.words import printable, say, tell
 from cloudtrain.provisioner.errors import EXIT_OK, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord
@@ -65,7 +65,7 @@ def command(
     if output == "json":
         click.echo(one_object(started(record.job_id, record.status)))
     else:
-        click.echo(f"{record.job_id} {record.status}: {_now(record)}")
+        tell(f"{record.job_id} {record.status}: {_now(record)}")
     step = "show" if record.status.resting else "logs -f"
     say(f"next: `cloudtrain {step} {record.job_id}`")
     return EXIT_OK

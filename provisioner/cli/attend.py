@@ -11,7 +11,7 @@ from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.follow import follow, screen
 from cloudtrain.provisioner.cli.jobs import open_store
-from cloudtrain.provisioner.cli.words import SIMULATED, printable, say
+from cloudtrain.provisioner.cli.words import SIMULATED, printable, say, tell
 from cloudtrain.provisioner.errors import EXIT_INTERRUPTED, EXIT_OK
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord, JobStatus
@@ -95,8 +95,8 @@ def _show_end(record: JobRecord, *, json: bool) -> None:
         click.echo(tables.one_object(report.final(record, now)))
     else:
         if record.collected and (where := tables.results(record)):
-            click.echo(where)
-        click.echo(tables.bill(record, now))
+            tell(where)
+        tell(tables.bill(record, now))
     if record.status is JobStatus.SUCCEEDED:
         say(f"next: `cloudtrain show {job_id}` tells how it went, attempt by attempt")
     elif record.status is JobStatus.STOPPED:

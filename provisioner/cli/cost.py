@@ -8,7 +8,7 @@ from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs, tables
 from cloudtrain.provisioner.cli.complete import any_job
-from cloudtrain.provisioner.cli.words import say
+from cloudtrain.provisioner.cli.words import say, tell
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.jobfile.values import DURATION_FORM, duration_s
@@ -52,7 +52,7 @@ def command(wanted: tuple[str, ...], since: str | None, output: str) -> None:
     if not records:
         say("no jobs to count; next: `cloudtrain ls`")
         return
-    click.echo(tables.costs(found, each=bool(wanted) or output == "wide"))
+    tell(tables.costs(found, each=bool(wanted) or output == "wide"))
     say(f"next: `cloudtrain show {records[0].job_id}` tells how a job went")
 
 

@@ -70,7 +70,7 @@ def command(
     wants = Wants(plan.offerings, spec.disk_size_gib, spec.aws, spec.max_run_s)
     looked_at = set(wants.regions if region else wants.regions[:REGIONS])
     wants = replace(wants, offerings=tuple(o for o in wants.offerings if o.pool.region in looked_at))
-    findings = examine(ground or account.ground(cloud, home), wants)
+    _, findings = examine(ground or account.ground(cloud, home), wants)
     _show(findings, wants, cloud, as_json=output == "json")
     return EXIT_ACCESS if any(f.level is Level.FAIL for f in findings) else EXIT_OK
 

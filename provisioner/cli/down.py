@@ -11,7 +11,7 @@ from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs, tables
 from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.follow import EventsOnly, Screen, follow
-from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, printable, say
+from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, printable, say, tell
 from cloudtrain.provisioner.errors import EXIT_NOT_FINISHED, EXIT_OK, CloudtrainError, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.ledger import bill
@@ -57,7 +57,7 @@ def command(wanted: tuple[str, ...], every: bool, yes: bool, output: str) -> int
             now, done = _see_ended(record, home=home, store=store, clock=clock)
             ended.append(report.ended(now, clock.now(), done=done))
             if output == "table" and done:
-                click.echo(_line(now, clock.now()))
+                tell(_line(now, clock.now()))
     except KeyboardInterrupt:
         say("\nwhat was asked to end goes on ending by itself; `cloudtrain ls` shows how far it is")
         raise

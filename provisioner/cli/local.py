@@ -12,7 +12,7 @@ from cloudtrain.provisioner.cli import jobs, tables
 from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.demo import demo
 from cloudtrain.provisioner.cli.local_fault import fault, fault_document, fault_line, running, seconds
-from cloudtrain.provisioner.cli.words import SIMULATED, counted, duration, printable, say
+from cloudtrain.provisioner.cli.words import SIMULATED, counted, duration, printable, say, tell
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
@@ -58,9 +58,9 @@ def up(hosts: str | None, boot: float | None, account: str | None) -> None:
       cloudtrain local up --hosts sshd --boot 5s
     """
     cloud = client.ensure_up(Home.from_env().local_home, hosts=hosts, boot_s=boot, account=account)
-    click.echo(_up_line(cloud))
+    tell(_up_line(cloud))
     for line in _bastion_lines(client.status(cloud)["bastion"]):
-        click.echo(line)
+        tell(line)
     say("next: `cloudtrain launch templates/digits.yaml --cloud local`")
 
 
@@ -82,9 +82,7 @@ def down(yes: bool) -> None:
         say("the local cloud goes on")
         return
     ended = client.down(home.local_home)
-    click.echo(
-        "the local cloud is down; its machines and objects are gone" if ended else "the local cloud is not running"
-    )
+    tell("the local cloud is down; its machines and objects are gone" if ended else "the local cloud is not running")
     jobs.say_lost(home, store)
     say("next: `cloudtrain ls`")
 
@@ -112,22 +110,22 @@ def status(output: str) -> None:
     if output == "json":
         click.echo(tables.one_object(_status(cloud, machines, told)))
         return
-    click.echo(_up_line(cloud))
+    tell(_up_line(cloud))
     for line in _bastion_lines(told["bastion"]):
-        click.echo(line)
+        tell(line)
     alive = [machine for machine in machines if machine["state"] != "terminated"]
     if alive:
         head = ("machine", "job", "type", "zone", "bought", "state")
         rows = [[printable(str(m[key] or "-")) for key in _MACHINE_COLUMNS] for m in alive]
-        click.echo(f"\n{tables.table(rows, head)}\n")
+        tell(f"\n{tables.table(rows, head)}\n")
     for line in filter(None, map(_news, alive)):
-        click.echo(line)
+        tell(line)
     for waiting in told["interrupts"]:
-        click.echo(_interrupt_line(waiting))
+        tell(_interrupt_line(waiting))
     for injected in told["faults"]:
-        click.echo(fault_line(injected))
+        tell(fault_line(injected))
     for planted in told["planted"]:
-        click.echo(_planted_line(planted["name"], planted["region"]))
+        tell(_planted_line(planted["name"], planted["region"]))
     over = len(machines) - len(alive)
     gone = f" and {over} that are terminated" if over else ""
     say(f"{counted(len(alive), 'machine')}{gone}; next: `cloudtrain ls`")
@@ -227,7 +225,7 @@ def interrupt(job: str, at_step: int | None, notice: float | None, rebalance: bo
         when += " once it has a machine (it has none now)"
     elif at_step is None:
         when = " now"
-    click.echo(f"{printable(job)}: {what}{when}{warned} ({SIMULATED})")
+    tell(f"{printable(job)}: {what}{when}{warned} ({SIMULATED})")
     say(f"next: `cloudtrain show {printable(job)}`")
 
 
@@ -242,7 +240,7 @@ def cutoff(job: str, restore: bool) -> None:
       cloudtrain local cutoff digits
     """
     ids = client.cutoff(running(), job, cut=not restore)
-    click.echo(f"{', '.join(ids)}: {'joined again' if restore else 'cut off'}")
+    tell(f"{', '.join(ids)}: {'joined again' if restore else 'cut off'}")
     if not restore:
         say(f"next: `cloudtrain local cutoff {printable(job)} --restore`")
 
@@ -265,16 +263,16 @@ def plant(name: str | None, region: str | None, listed: bool, cleared: bool) -> 
         raise UsageError("name one fault, or use --list or --clear: `cloudtrain local plant --list`")
     if listed:
         for known, (line, _) in PLANTS.items():
-            click.echo(f"{known:<22}{line}")
+            tell(f"{known:<22}{line}")
         say("next: `cloudtrain local plant NAME`")
         return
     cloud = running()
     if cleared:
-        click.echo(f"{counted(client.plant_clear(cloud), 'fault')} taken away; what they took is back")
+        tell(f"{counted(client.plant_clear(cloud), 'fault')} taken away; what they took is back")
         return
     assert name is not None
     client.plant(cloud, name, region)
-    click.echo(_planted_line(name, region))
+    tell(_planted_line(name, region))
     say("next: `cloudtrain doctor --cloud local`, and `cloudtrain local plant --clear`")
 
 

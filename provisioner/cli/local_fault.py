@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cloudtrain.provisioner.cli import tables
-from cloudtrain.provisioner.cli.words import counted, printable, say
+from cloudtrain.provisioner.cli.words import counted, printable, say, tell
 from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
@@ -105,7 +105,7 @@ def add(
         "delay_s": delay,
         "lost": lost,
     }
-    click.echo(fault_line(client.fault_add(running(), action, code, **options)))
+    tell(fault_line(client.fault_add(running(), action, code, **options)))
     say("next: `cloudtrain local fault list`")
 
 
@@ -131,7 +131,7 @@ def list_(output: str) -> None:
         click.echo(tables.one_object(found))
         return
     for one in faults:
-        click.echo(fault_line(one))
+        tell(fault_line(one))
     say(f"{counted(len(faults), 'fault')}; next: `cloudtrain local fault clear`")
 
 
@@ -147,4 +147,4 @@ def clear(fault_id: int | None) -> None:
     dropped = client.fault_clear(running(), fault_id)
     if fault_id is not None and dropped == 0:
         raise NotFound(f"there is no fault {fault_id}; `cloudtrain local fault list` shows them")
-    click.echo(f"{counted(dropped, 'fault')} dropped")
+    tell(f"{counted(dropped, 'fault')} dropped")

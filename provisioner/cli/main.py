@@ -159,8 +159,9 @@ def _left_alone() -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    line = " ".join(message.split())
-    click.echo(f"cloudtrain: {line}", err=True)
+    from cloudtrain.provisioner.cli.words import tell  # noqa: PLC0415 - only when something went wrong
+
+    tell(f"cloudtrain: {' '.join(message.split())}", err=True)
     return code
 
 

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from cloudtrain.provisioner import report
 from cloudtrain.provisioner.cli import data, tables
-from cloudtrain.provisioner.cli.words import say
+from cloudtrain.provisioner.cli.words import say, tell
 from cloudtrain.provisioner.jobfile.overrides import Overrides
 from cloudtrain.provisioner.launch.launching import Prepared
 from cloudtrain.provisioner.shipping.mounts import DataPlan
@@ -75,8 +75,8 @@ def show_plan(
     if as_json:
         click.echo(tables.one_object(report.planned(name, cloud, prepared.plan, shot, mounts)))
         return
-    click.echo(f"{tables.plan(prepared.spec, cloud, prepared.plan)}\n{tables.workdir(shot)}", err=aside)
+    tell(f"{tables.plan(prepared.spec, cloud, prepared.plan)}\n{tables.workdir(shot)}", err=aside)
     if mounts is not None:
-        click.echo(data.text(mounts), err=aside)
+        tell(data.text(mounts), err=aside)
     if cloud == "local":
         say("the job's `run` is an ordinary process on this computer, with your rights")

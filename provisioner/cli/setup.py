@@ -14,7 +14,7 @@ from cloudtrain.provisioner.adapters import account_teardown
 from cloudtrain.provisioner.adapters.account_parts import Account, account, parts
 from cloudtrain.provisioner.adapters.account_setup import Part, Seen, State, carry_out, find_bucket, survey
 from cloudtrain.provisioner.cli.jobs import open_store
-from cloudtrain.provisioner.cli.words import counted, printable, say
+from cloudtrain.provisioner.cli.words import counted, printable, say, tell
 from cloudtrain.provisioner.errors import AccessError, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launch import adopting
@@ -130,7 +130,7 @@ def _set_up(it: Account, cloud: str, *, yes: bool) -> None:
     seen = survey(parts(it))
     doctor = f"next: `cloudtrain doctor{' --cloud local' if cloud == 'local' else ''}`"
     if all(found.state is State.THERE for found in seen.values()):
-        click.echo(f"nothing to do: account {it.wanted.account} is set up in {it.wanted.region}")
+        tell(f"nothing to do: account {it.wanted.account} is set up in {it.wanted.region}")
         say(doctor)
         return
     for part, found in seen.items():
@@ -143,7 +143,7 @@ def _set_up(it: Account, cloud: str, *, yes: bool) -> None:
     failed = 0
     for made in carry_out(seen):
         if made.trouble is None:
-            click.echo(f"made {made.part}")
+            tell(f"made {made.part}")
         else:
             failed += 1
             say(f"not made: {printable(made.trouble)}")
@@ -183,7 +183,7 @@ def _destroy(it: Account, entry: Entry, home: Home, *, yes: bool) -> None:
         why = f"\n         {printable(removal.kept)}" if removal.kept else ""
         say(f"  {word:<6} {removal.what:<22} {removal.name}{why}")
     if not doomed:
-        click.echo("nothing to remove")
+        tell("nothing to remove")
         return
     if not (yes or click.confirm(f"Remove {counted(len(doomed), 'part')} for good?", default=False, err=True)):
         say("nothing was removed")
@@ -192,7 +192,7 @@ def _destroy(it: Account, entry: Entry, home: Home, *, yes: bool) -> None:
     for removal in doomed:
         trouble = account_teardown.take_away(removal)
         if trouble is None:
-            click.echo(f"removed {removal.what} {removal.name}")
+            tell(f"removed {removal.what} {removal.name}")
         else:
             failed += 1
             say(f"not removed: {printable(trouble)}")

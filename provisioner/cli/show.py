@@ -8,7 +8,7 @@ from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs, tables
 from cloudtrain.provisioner.cli.complete import any_job
-from cloudtrain.provisioner.cli.words import clock_time, printable, say
+from cloudtrain.provisioner.cli.words import clock_time, printable, say, tell
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobStatus
 
@@ -39,23 +39,23 @@ def command(job: str, output: str) -> None:
         click.echo(tables.one_object(report.shown(record, live, now)))
         return
     job_id = record.job_id
-    click.echo(f"{job_id}  {tables.moment(record, {} if record.status.resting else live)}")
+    tell(f"{job_id}  {tables.moment(record, {} if record.status.resting else live)}")
     for line in (record.detail, None if record.status.resting else live.get("trouble")):
         if line:
-            click.echo(printable(line))
+            tell(printable(line))
     if record.attempts and not record.status.resting:
-        click.echo(f"machine: {live.get('machine_id') or '-'} in {record.attempts[-1].pool}")
+        tell(f"machine: {live.get('machine_id') or '-'} in {record.attempts[-1].pool}")
     for check in live.get("checks") or ():
-        click.echo(f"check: {printable(check)}")
+        tell(f"check: {printable(check)}")
     if where := tables.results(record):
-        click.echo(where)
-    click.echo()
-    click.echo(tables.bill(record, now))
+        tell(where)
+    tell()
+    tell(tables.bill(record, now))
     if restored := tables.restored(record):
-        click.echo(restored)
-    click.echo()
+        tell(restored)
+    tell()
     for event in store.events(job_id)[-EVENTS_SHOWN:]:
-        click.echo(f"{clock_time(event.at)} {printable(event.text)}")
+        tell(f"{clock_time(event.at)} {printable(event.text)}")
     if record.status is JobStatus.STOPPED:
         say(f"next: `cloudtrain resume {job_id}` goes on from its checkpoint, `cloudtrain down {job_id}` ends it")
     elif record.status.final:

@@ -9,7 +9,7 @@ from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs, tables
 from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.follow import EventsOnly, follow
-from cloudtrain.provisioner.cli.words import counted, dollars, printable, say
+from cloudtrain.provisioner.cli.words import counted, dollars, printable, say, tell
 from cloudtrain.provisioner.errors import EXIT_NOT_FINISHED, EXIT_OK
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.ledger import bill
@@ -75,13 +75,13 @@ def _ended(record: JobRecord, now: float, *, as_json: bool) -> int:
     spent = dollars(float(bill(record, now).usd))
     if record.status is not JobStatus.STOPPED:
         words = f": {printable(record.detail)}" if record.detail else ""
-        click.echo(f"{job_id} {record.status}{words}; it was over before it could stop; {spent}")
+        tell(f"{job_id} {record.status}{words}; it was over before it could stop; {spent}")
         say(f"next: `cloudtrain show {job_id}`")
         return EXIT_OK
     machines = counted(sum(a.instance_id is not None for a in record.attempts), "machine")
     steps = max((a.durable_step or 0 for a in record.attempts), default=0)
     kept = f"checkpoint of step {steps} kept" if steps else "no checkpoint was made yet"
-    click.echo(f"{job_id} {record.status}: {kept}; {machines} ended, nothing is left running; {spent} so far")
+    tell(f"{job_id} {record.status}: {kept}; {machines} ended, nothing is left running; {spent} so far")
     if record.cloud == "local":
         say("its checkpoints are in the cloud on this computer: they end with `cloudtrain local down`")
     say(f"next: `cloudtrain resume {job_id}` goes on, `cloudtrain down {job_id}` ends it for good")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 import click
 
 HINTS_OFF_ENV = "CLOUDTRAIN_DEMO"  # the demo's own commands: what they would advise is gone when it ends
+_WORD = re.compile(r"(\s*)((?:`[^`]*`|\S)+)")
 SIMULATED = "local, simulated prices"  # beside whatever the embedded cloud says of money
 
 
@@ -17,12 +19,38 @@ def say(text: str = "") -> None:
     """One line on stderr: progress, warnings, what to do next. Results go to stdout."""
     if text.startswith("next: ") and HINTS_OFF_ENV in os.environ:
         return
-    click.echo(text, err=True)
+    tell(text, err=True)
 
 
-def columns() -> int | None:
-    """How wide the terminal is that results go to; None where they go elsewhere."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def tell(text: str = "", *, err: bool = False) -> None:
+    """Lines for a person, broken between words where they go to a terminal that is narrower."""
+    room = columns(err=err)
+    click.echo(text if room is None else fit(text, room), err=err)
+
+
+def columns(*, err: bool = False) -> int | None:
+    """How wide the terminal is that results (or what is said) go to; None where they go elsewhere."""
+    return shutil.get_terminal_size().columns if (sys.stderr if err else sys.stdout).isatty() else None
+
+
+def fit(text: str, room: int) -> str:
+    """Lines broken at blanks so that they are no wider than ``room``.
+
+    What stands in backticks is there to be copied: it stays in one piece, and so does a word that is wider.
+    """
+    return "\n".join(_broken(line, room) if len(line) > room else line for line in text.split("\n"))
+
+
+def _broken(line: str, room: int) -> str:
+    further = " " * (len(line) - len(line.lstrip()) + 2)
+    lines = [""]
+    for match in _WORD.finditer(line):
+        blanks, word = match.groups()
+        if lines[-1].strip() and len(lines[-1]) + len(blanks) + len(word) > room:
+            lines.append(further + word)
+        else:
+            lines[-1] += blanks + word
+    return "\n".join(lines)
 
 
 def printable(text: str) -> str:
