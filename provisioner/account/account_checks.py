@@ -17,8 +17,8 @@ from cloudtrain.provisioner.account import region_checks
 from cloudtrain.provisioner.account.facts import (
     AccountFacts,
     Bucket,
-    Caller,
     Finding,
+    Identity,
     Level,
     MachineRole,
     Unread,
@@ -53,7 +53,7 @@ def check(facts: AccountFacts, wants: Wants) -> tuple[Finding, ...]:
     """What every check says, in the order of the table. Without working credentials only the first ones speak."""
     found: list[Finding] = []
     for row in CHECKS:
-        if row.name in _WITHOUT_CREDENTIALS or isinstance(facts.caller, Caller):
+        if row.name in _WITHOUT_CREDENTIALS or isinstance(facts.caller, Identity):
             found += row.run(facts, wants)
     return tuple(f for f in found if not _explained(f, found))
 
@@ -72,7 +72,7 @@ def _explained(finding: Finding, found: list[Finding]) -> bool:
 
 def _credentials(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
     caller = facts.caller
-    if isinstance(caller, Caller):
+    if isinstance(caller, Identity):
         yield ok("credentials", ACCOUNT, f"{caller.arn}, account {caller.account}")
         return
     fixes = {
@@ -95,7 +95,7 @@ def _credentials(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
 
 def _expiry(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
     caller = facts.caller
-    if not isinstance(caller, Caller) or caller.expires_at is None:
+    if not isinstance(caller, Identity) or caller.expires_at is None:
         return
     left_s = caller.expires_at - facts.read_at
     at = datetime.fromtimestamp(caller.expires_at, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -58,12 +58,22 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Who we are."""
+class Identity:
+    """The caller. ``owner`` goes into the owner tag: the same for the same person or role, login after login.
+
+    ``expires_at``: Unix seconds at which the credentials end, as far as they or the login that renews them say so;
+    None where they don't end, renew themselves, or don't tell.
+    """
 
     account: str
     arn: str
-    expires_at: float | None = None  # None: unknown, or never
+    owner: str
+    expires_at: float | None = None
+
+    @property
+    def partition(self) -> str:
+        """aws, aws-cn, aws-us-gov, …"""
+        return self.arn.split(":")[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +201,7 @@ class AccountFacts:
 
     cloud: str
     read_at: float
-    caller: Caller | Unread
+    caller: Identity | Unread
     home_region: str  # where the bucket belongs, and account-wide calls went
     ahead_s: float | None = None
     egress: Egress | None = None

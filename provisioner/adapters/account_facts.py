@@ -21,8 +21,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cloudtrain.provisioner.account.facts import (
     AccountFacts,
     Bucket,
-    Caller,
     Egress,
+    Identity,
     MachineRole,
     SpotRole,
     Unread,
@@ -34,7 +34,7 @@ from cloudtrain.provisioner.account.setup_plan import bucket_names
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.caller_address import caller_address
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.identity import Identity, identify
+from cloudtrain.provisioner.adapters.identity import identify
 from cloudtrain.provisioner.adapters.reading import Readers, unread
 from cloudtrain.provisioner.adapters.region_facts import RegionReader, opt_in
 
@@ -65,9 +65,7 @@ def read(
     facts = AccountFacts(
         cloud=clients.cloud,
         read_at=time.time(),
-        caller=identity
-        if isinstance(identity, Unread)
-        else Caller(identity.account, identity.arn, identity.expires_at),
+        caller=identity,
         home_region=home_region,
     )
     found: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.account import policies, setup_plan
+from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.account.setup_plan import (
     READ_POLICY,
     ROLE,
@@ -22,7 +23,6 @@ from cloudtrain.provisioner.account.setup_plan import (
 from cloudtrain.provisioner.adapters.account_setup import NOT_THERE, Part, Seen, State, eventually, find_bucket
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.identity import Identity
 from cloudtrain.provisioner.errors import AccessError
 
 BUCKET = "bucket"

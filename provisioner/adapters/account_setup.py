@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from botocore.exceptions import ClientError
 
+from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.account.setup_plan import bucket_names
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.identity import Identity
 from cloudtrain.provisioner.errors import AccessError, CloudtrainError
 
 NOT_THERE = ("404", "NoSuchBucket", "NotFound")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError
 
+from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.adapters.aws_errors import translated
 from cloudtrain.provisioner.adapters.clients import Clients
 
@@ -26,25 +26,6 @@ _MADE_UP = re.compile(r"(botocore-session-|aws-go-sdk-|aws-sdk-[a-z]+(-session)?
 _RENEWED = frozenset(
     {"iam-role", "container-role", "custom-process", "assume-role", "assume-role-with-web-identity", "login"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The caller. ``owner`` goes into the owner tag: the same for the same person or role, login after login.
-
-    ``expires_at``: Unix seconds at which the credentials end, as far as they or the login that renews them say so;
-    None where they don't end, renew themselves, or don't tell.
-    """
-
-    account: str
-    arn: str
-    owner: str
-    expires_at: float | None
-
-    @property
-    def partition(self) -> str:
-        """aws, aws-cn, aws-us-gov, …"""
-        return self.arn.split(":")[1]
 
 
 def identify(clients: Clients, region: str) -> Identity:

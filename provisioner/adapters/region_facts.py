@@ -18,6 +18,7 @@ from cloudtrain.provisioner.account.facts import (
     Ami,
     DryRun,
     EbsKey,
+    Identity,
     ImageFacts,
     Network,
     RegionFacts,
@@ -29,7 +30,6 @@ from cloudtrain.provisioner.account.facts import (
 from cloudtrain.provisioner.account.region_checks import SPOT_ROLE_ARN
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.identity import Identity
 from cloudtrain.provisioner.adapters.image_lookup import root_gib, show
 from cloudtrain.provisioner.adapters.images import image_for, user_named_by
 from cloudtrain.provisioner.adapters.keys import ed25519_pair

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.adapters.account_setup import bucket_region, find_bucket
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.identity import Identity, default_region, identify
+from cloudtrain.provisioner.adapters.identity import default_region, identify
 from cloudtrain.provisioner.adapters.s3 import S3ObjectStore
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.home import Home
@@ -37,10 +38,10 @@ class Access:
         return S3ObjectStore(self.entry.clients, bucket=self.bucket, region=self.entry.region)
 
 
-def enter(cloud: str, home: Home, *, region: str | None = None, clients: Clients | None = None) -> Entry:
+def enter(cloud: str, home: Home, *, region: str | None = None) -> Entry:
     """Ask who we are; starts the embedded cloud where that is meant. Raises AccessError without valid credentials."""
     local = ensure_up(home.local_home) if cloud == "local" else None
-    clients = clients or Clients(cloud, local_endpoint=local.endpoint_url if local is not None else None)
+    clients = Clients(cloud, local_endpoint=local.endpoint_url if local is not None else None)
     home_region = region or default_region(clients)
     return Entry(cloud, clients, identify(clients, home_region), home_region, local.id if local is not None else None)
 

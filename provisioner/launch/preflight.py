@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.account.account_checks import check
-from cloudtrain.provisioner.account.facts import Finding, Level, Wants
+from cloudtrain.provisioner.account.facts import AccountFacts, Finding, Level, Wants
 from cloudtrain.provisioner.adapters import account_facts
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.plan import Plan
 
 REGIONS = 2
 """So many regions are looked at before a launch: more only where none of their pools is left. A third one takes a
@@ -29,15 +28,17 @@ class Ground:
     region: str  # of the bucket, and of account-wide calls
     bucket: str | None = None  # the one that the configuration names; None: the account's own
     egress: tuple[str, int] = account_facts.AWS_SSH
+    cloud_id: str | None = None  # the embedded cloud's; None on AWS
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``offerings``: those of the plan that are left, in its order. ``findings``: what is not well, in the order of
-    the checks."""
+    the checks. ``facts``: what they were made of."""
 
     offerings: tuple[Offering, ...]
     findings: tuple[Finding, ...]
+    facts: AccountFacts | None = None
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
@@ -53,11 +54,11 @@ def sift(offerings: tuple[Offering, ...], findings: Iterable[Finding]) -> Verdic
     return Verdict(tuple(o for o in offerings if o.pool not in out), troubles)
 
 
-def examine(ground: Ground, wants: Wants) -> tuple[Finding, ...]:
+def examine(ground: Ground, wants: Wants) -> tuple[AccountFacts, tuple[Finding, ...]]:
     """Read the account and check it for these pools. Blocks some seconds on AWS, at most about 40."""
     wants = replace(wants, bucket=ground.bucket)
     facts = account_facts.read(ground.clients, wants, home_region=ground.region, egress=ground.egress)
-    return check(facts, wants)
+    return facts, check(facts, wants)
 
 
 def judge(ground: Ground, wants: Wants) -> Verdict:
@@ -65,15 +66,11 @@ def judge(ground: Ground, wants: Wants) -> Verdict:
     first = set(wants.regions[:REGIONS])
     near = tuple(o for o in wants.offerings if o.pool.region in first)
     far = tuple(o for o in wants.offerings if o.pool.region not in first)
-    verdict = sift(near, examine(ground, replace(wants, offerings=near)))
+    facts, findings = examine(ground, replace(wants, offerings=near))
+    verdict = replace(sift(near, findings), facts=facts)
     if verdict.offerings:
         return replace(verdict, offerings=(*verdict.offerings, *far))
     if not far or any(not finding.pools for finding in verdict.refusals):
         return verdict
-    others = sift(far, examine(ground, replace(wants, offerings=far)))
-    return Verdict(others.offerings, (*verdict.findings, *(f for f in others.findings if f.pools)))
-
-
-def reduced(plan: Plan, verdict: Verdict) -> Plan:
-    """The plan with the pools that are left."""
-    return replace(plan, offerings=verdict.offerings)
+    others = sift(far, examine(ground, replace(wants, offerings=far))[1])
+    return Verdict(others.offerings, (*verdict.findings, *(f for f in others.findings if f.pools)), facts)

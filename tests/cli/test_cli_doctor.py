@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.provisioner.account.facts import Finding, Wants
+from cloudtrain.provisioner.account.facts import AccountFacts, Finding, Unread, Wants, Why
 from cloudtrain.provisioner.account.findings import fail, ok, warn
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.cli import account, opening
@@ -36,9 +36,9 @@ class Account:
         self.findings: tuple[Finding, ...] = (GOOD,)
         self.wants: Wants | None = None
 
-    def examine(self, ground: Ground, wants: Wants) -> tuple[Finding, ...]:
+    def examine(self, ground: Ground, wants: Wants) -> tuple[AccountFacts, tuple[Finding, ...]]:
         self.wants = wants
-        return self.findings
+        return AccountFacts("aws", 0.0, Unread(Why.REFUSED, "", ""), ground.region), self.findings
 
     @property
     def asked(self) -> set[tuple[str, str]]:

@@ -14,8 +14,8 @@ from cloudtrain.provisioner.account.account_checks import ROLE_ACTIONS, allows
 from cloudtrain.provisioner.account.facts import (
     AccountFacts,
     Bucket,
-    Caller,
     EbsKey,
+    Identity,
     MachineRole,
     Network,
     RegionFacts,
@@ -61,7 +61,7 @@ def network(cloud: Cloud, **options: Any) -> Network:
 
 def test_a_ready_account(cloud: Cloud) -> None:
     found = facts(cloud)
-    assert isinstance(found.caller, Caller)
+    assert isinstance(found.caller, Identity)
     assert found.caller.account == "123456789012"
     assert found.ahead_s is not None
     assert abs(found.ahead_s) < 30

@@ -14,12 +14,12 @@ from moto import mock_aws
 from moto.iam.models import iam_backends
 
 from cloudtrain.provisioner.account import policies, setup_plan
+from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.account.setup_plan import ROLE, SPOT_ROLE, Wanted, wanted
 from cloudtrain.provisioner.adapters import account_setup
 from cloudtrain.provisioner.adapters.account_parts import account, parts
 from cloudtrain.provisioner.adapters.account_setup import State, bucket_region, carry_out, find_bucket, survey
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.identity import Identity
 from cloudtrain.provisioner.errors import AccessError
 
 ACCOUNT = "123456789012"

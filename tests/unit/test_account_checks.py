@@ -12,9 +12,9 @@ import pytest
 from cloudtrain.provisioner.account.account_checks import CHECKS, allows, check
 from cloudtrain.provisioner.account.facts import (
     Bucket,
-    Caller,
     DryRun,
     Egress,
+    Identity,
     Level,
     MachineRole,
     SpotRole,
@@ -108,7 +108,7 @@ def test_without_credentials_nothing_else_is_said(why: Why, what: str, fix: str)
 def test_credentials_should_last_an_hour_and_as_long_as_the_job(
     left_s: float, max_run_s: float | None, level: Level
 ) -> None:
-    caller = Caller(ACCOUNT, "arn", NOW + left_s)
+    caller = Identity(ACCOUNT, "arn", "AIDA1", NOW + left_s)
     finding = account("expiry", replace(WANTS, max_run_s=max_run_s), caller=caller)
     assert finding.level is level
     if level is Level.WARN:

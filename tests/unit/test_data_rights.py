@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cloudtrain.provisioner.account.account_checks import check
-from cloudtrain.provisioner.account.facts import AccountFacts, Bucket, Caller, Finding, Level, MachineRole, Wants
+from cloudtrain.provisioner.account.facts import AccountFacts, Bucket, Finding, Identity, Level, MachineRole, Wants
 from cloudtrain.provisioner.model import FileMount
 from tests.records import OFFERINGS
 
@@ -21,7 +21,7 @@ def found(*sources: str, resources: list[str]) -> list[Finding]:
     facts = AccountFacts(
         cloud="aws",
         read_at=0.0,
-        caller=Caller("1", "arn:aws:iam::1:user/me"),
+        caller=Identity("1", "arn:aws:iam::1:user/me", "AIDA1"),
         home_region="us-east-1",
         role=role,
         bucket=Bucket("ours", ("ours",), "us-east-1"),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.data_bucket import ContentStore
-from cloudtrain.provisioner.adapters.identity import Identity
 from cloudtrain.provisioner.cli.data import Data, text, upload
 from cloudtrain.provisioner.launch import mounting
 from cloudtrain.provisioner.launch.access import Access, Entry

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.account.facts import Finding, Level, Wants
+from cloudtrain.provisioner.account.facts import AccountFacts, Finding, Level, Unread, Wants, Why
 from cloudtrain.provisioner.account.findings import fail, ok, warn
 from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.cli import account
+from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launch import preflight
-from cloudtrain.provisioner.launch.preflight import Ground, judge, sift
+from cloudtrain.provisioner.launch.access import Access
+from cloudtrain.provisioner.launch.preflight import Ground, Verdict, judge, sift
 
-from .account_world import offering
+from .account_world import BUCKET, FACTS, offering
 
 A, B, C, D = (offering(zone) for zone in ("use1-az4", "use2-az1", "euw1-az1", "usw2-az1"))
 GROUND = Ground(Clients("aws"), "us-east-1")
+FOUND = "found by a call of its own"
 
 
 def test_only_named_pools_are_taken_out() -> None:
@@ -55,10 +61,10 @@ class Examined:
         self.account = account
         self.asked: list[tuple[str, ...]] = []
 
-    def __call__(self, ground: Ground, wants: Wants) -> tuple[Finding, ...]:
+    def __call__(self, ground: Ground, wants: Wants) -> tuple[AccountFacts, tuple[Finding, ...]]:
         self.asked.append(wants.regions)
         out = [fail("quota", region, "0", "ask", wants.pools(region)) for region in wants.regions if region in self.bad]
-        return (*self.account, *out)
+        return FACTS, (*self.account, *out)
 
 
 @pytest.fixture
@@ -98,3 +104,27 @@ def test_a_failure_of_the_account_ends_the_looking(monkeypatch: pytest.MonkeyPat
     look = examined(monkeypatch, ["us-east-1", "us-east-2", "eu-west-1"], [fail("bucket", "account", "none", "setup")])
     assert [f.check for f in judge(GROUND, wants).refusals] == ["bucket"]
     assert len(look.asked) == 1
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch, home: Path) -> Callable[[AccountFacts], object]:
+    """Opens an account of such facts."""
+    monkeypatch.setattr(account, "ground", lambda cloud, home: GROUND)
+    monkeypatch.setattr(account, "enter", lambda cloud, home, region: FOUND)
+    monkeypatch.setattr(account, "open_bucket", lambda entry, bucket: entry)
+
+    def opened(facts: AccountFacts) -> object:
+        monkeypatch.setattr(account, "judge", lambda ground, wants: Verdict((A,), (), facts))
+        return account.open_checked("aws", Home.from_env(), Wants((A,)))[1]
+
+    return opened
+
+
+def test_what_the_checks_learnt_is_not_asked_again(opened: Callable[[AccountFacts], object]) -> None:
+    access = opened(FACTS)
+    assert isinstance(access, Access)
+    assert (access.bucket, access.entry.region, access.entry.identity) == (BUCKET, "us-east-1", FACTS.caller)
+
+
+def test_a_bucket_that_did_not_answer_is_asked_again(opened: Callable[[AccountFacts], object]) -> None:
+    assert opened(replace(FACTS, bucket=Unread(Why.UNREACHABLE, "s3:ListBucket", "no answer in time"))) is FOUND
