@@ -43,6 +43,8 @@ _QUOTAS: dict[tuple[str, CapacityType], Quota] = {
     ("standard", _ON_DEMAND): Quota("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
     ("standard", _SPOT): Quota("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"),
 }
+QUOTAS = tuple(dict.fromkeys(_QUOTAS.values()))
+"""Every one, once."""
 _GROUPS = {"g": "g", "gr": "g", "vt": "g", "dl": "dl", "trn": "trn", "inf": "inf"}
 _STANDARD = frozenset("acdhimrtz")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cloudtrain.provisioner.account.quotas import QUOTAS, Quota
 from cloudtrain.provisioner.localcloud import quotas
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.patches import Patches
@@ -108,7 +109,7 @@ class Account:
         asked = json.loads(response.body)
         if asked.get("ServiceCode") != "ec2":
             return original()
-        found = next((q for q in quotas.QUOTAS.values() if q.code == asked.get("QuotaCode")), None)
+        found = next((q for q in QUOTAS if q.code == asked.get("QuotaCode")), None)
         if found is None:
             from moto.servicequotas.exceptions import NoSuchResource  # noqa: PLC0415 - loaded by now
 
@@ -119,7 +120,7 @@ class Account:
         asked = json.loads(response.body)
         if asked.get("ServiceCode") != "ec2":
             raise NotImplementedError("only EC2's quotas are known")
-        rows = [self._quota(quota, response.region) for quota in quotas.QUOTAS.values()]
+        rows = [self._quota(quota, response.region) for quota in QUOTAS]
         first = int(asked.get("NextToken") or 0)
         rest = first + min(int(asked.get("MaxResults") or _PAGE), _PAGE)
         more = {"NextToken": str(rest)} if rest < len(rows) else {}
@@ -128,10 +129,10 @@ class Account:
     def _list_aws_default_service_quotas(self, original: Any, response: Any) -> Any:
         if json.loads(response.body).get("ServiceCode") != "ec2":
             return original()
-        found = [quotas.document(q, q.aws_default, response.region, ACCOUNT) for q in quotas.QUOTAS.values()]
+        found = [quotas.document(q, quotas.aws_default(q), response.region, ACCOUNT) for q in QUOTAS]
         return json.dumps({"Quotas": found})
 
-    def _quota(self, quota: quotas.Quota, region: str) -> dict[str, Any]:
+    def _quota(self, quota: Quota, region: str) -> dict[str, Any]:
         amount = quotas.value(quota, self.state.planted.names(region))
         return quotas.document(quota, amount, region, ACCOUNT)
 

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from moto import settings
+from moto import backends, settings
 from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
 from moto.ec2.exceptions import DryRunClientError, EC2ClientError
@@ -72,6 +72,8 @@ class Semantics:
         replace(SpotInstances, "describe_spot_price_history", self._describe_spot_prices)
         for name in ("EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "ENABLE_AMI_VALIDATION"):
             self._patches.set(settings, name, True)
+        modules = tuple(backends.list_of_moto_modules())  # moto lists its folder at every request: a millisecond each
+        self._patches.set(backends, "list_of_moto_modules", lambda: modules)
         self._patches.set(settings, "ec2_load_default_amis", lambda: False)  # only our own images exist
         for name, attribute in _FILTERS.items():
             filter_dict_attribute_mapping[name] = attribute

@@ -14,6 +14,8 @@ from moto.ec2.utils import random_spot_request_id
 from moto.iam.exceptions import NotFoundException
 from moto.iam.models import iam_backends
 
+from cloudtrain.pricing.model import CapacityType
+from cloudtrain.provisioner.account.quotas import quota_of
 from cloudtrain.provisioner.localcloud import quotas, spot
 from cloudtrain.provisioner.localcloud.account import make_spot_role
 from cloudtrain.provisioner.localcloud.ebs_keys import doom
@@ -53,7 +55,7 @@ class Launches:
             # Capacity is not simulated, so the largest number is possible; the quota may allow less.
             params["MinCount"] = min(int(params["MaxCount"]), room)
             _size_of_image(params, backend.amis[params["ImageId"]])
-            if _market(params) == quotas.SPOT:
+            if _market(params) == CapacityType.SPOT:
                 _spot_role(response)
             reservation = original().result
             for instance in reservation.instances[1:]:  # moto gives the profile to the first alone
@@ -138,7 +140,7 @@ class Launches:
     def _room(self, params: dict[str, Any], region: str) -> int:
         """How many of the machines that are wanted fit into the quota."""
         kind, market = str(params.get("InstanceType", "")), _market(params)
-        quota, each = quotas.quota_of(kind, market), self._vcpus(kind)
+        quota, each = quota_of(kind, market), self._vcpus(kind)
         if quota is None or each == 0:
             return int(params.get("MaxCount") or 1)
         used = sum(
@@ -146,7 +148,8 @@ class Launches:
             for life in self.state.lives.values()
             if life.region == region
             and life.live
-            and quotas.quota_of(life.machine.instance_type, quotas.SPOT if life.spot else quotas.ON_DEMAND) is quota
+            and quota_of(life.machine.instance_type, CapacityType.SPOT if life.spot else CapacityType.ON_DEMAND)
+            is quota
         )
         return int((quotas.value(quota, self.state.planted.names(region)) - used) // each)
 
@@ -197,16 +200,16 @@ def _size_of_image(params: dict[str, Any], image: Any) -> None:
 def _no_room(params: dict[str, Any], room: int) -> Refusal | None:
     if room >= int(params.get("MinCount") or 1):
         return None
-    if _market(params) == quotas.SPOT:
+    if _market(params) == CapacityType.SPOT:
         return Refusal("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
     text = "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the"
     text += " specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request"
     return Refusal("VcpuLimitExceeded", f"{text} an adjustment to this limit.")
 
 
-def _market(params: dict[str, Any]) -> str:
+def _market(params: dict[str, Any]) -> CapacityType:
     options = params.get("InstanceMarketOptions") or {}
-    return quotas.SPOT if options.get("MarketType") == "spot" else quotas.ON_DEMAND
+    return CapacityType.SPOT if options.get("MarketType") == "spot" else CapacityType.ON_DEMAND
 
 
 def _unknown_group(backend: Any, groups: list[str], vpc_id: str) -> Refusal | None:
