@@ -44,6 +44,7 @@ class FakeAgent:
     stop_at: float | None = None
     frozen_at: float | None = None  # its status no longer changes
     hung: bool = False  # starting it again does not help
+    began: bool = True  # `run` has: else it is still restoring
     rejected: tuple[str, ...] = ()
     saved_steps: list[int] = field(default_factory=list)
 
@@ -53,12 +54,15 @@ class FakeAgent:
             phase=self.phase,
             heartbeat_at=now if self.frozen_at is None else self.frozen_at,
             progress=Progress(
-                step=self.step, total_steps=self.total_steps, loss=1 / (1 + self.step), done=self.phase == "done"
+                step=self.step if self.began else 0,
+                total_steps=self.total_steps,
+                loss=1 / (1 + self.step),
+                done=self.phase == "done",
             ),
             durable_step=self.durable,
-            resumed_step=self.start_step or None,
+            resumed_step=(self.start_step or None) if self.began else None,
             notice_deadline_at=self.notice_deadline_at,
-            run_seconds=(now if self.frozen_at is None else self.frozen_at) - self.started_at,
+            run_seconds=(now if self.frozen_at is None else self.frozen_at) - self.started_at if self.began else 0.0,
             fenced=self.fenced,
             rejected=self.rejected,
             error="the run exited with 1" if self.phase == "failed" else None,

@@ -88,8 +88,6 @@ class Sweep:
     """Delete what else the job has in the cloud."""
 
 
-STARTED_PHASES = ("running", "saving", *FINAL_PHASES)
-
 Effect = Resolve | Launch | Ship | Admit | Reprice | RequestStop | KeepSnapshot | Terminate | Collect | Sweep
 
 
@@ -371,9 +369,10 @@ def _with_notice(attempt: Attempt, now: float) -> Attempt:
 def _note_report(attempt: Attempt, report: AgentStatus) -> Attempt:
     """What the agent's report adds to the durable record. Steps only ever grow."""
     durable = max((s for s in (attempt.durable_step, report.durable_step) if s is not None), default=None)
+    began = report.phase == "running" or report.run_seconds > 0  # a stop or a failed check can end it before `run`
     return replace(
         attempt,
-        start_step=(report.resumed_step or 0) if report.phase in STARTED_PHASES else attempt.start_step,
+        start_step=(report.resumed_step or 0) if began else attempt.start_step,
         last_step=max(attempt.last_step, report.progress.step),
         durable_step=durable,
         run_seconds=max(attempt.run_seconds, report.run_seconds),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.provisioner import ledger
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
@@ -64,6 +65,29 @@ def test_resume_goes_on_at_the_checkpoint_on_a_new_machine(bench: Bench, world: 
     assert done.preemptions == done.failures == 0
     assert f"resumed from step {one.durable_step}, the next is" in bench.events()
     nothing_left(world)
+
+
+def test_a_stop_while_the_checkpoint_is_restored_loses_nothing_and_says_nothing_else(
+    bench: Bench, world: World
+) -> None:
+    record = stopped(bench)
+    bench.store.want(record.job_id, "run")
+
+    def restoring() -> bool:
+        for agent in world.agents.values():
+            if agent.config.generation == 2 and agent.began:
+                agent.began, agent.phase = False, "restoring"
+        return bench.store.get(record.job_id).record.attempts[-1].started_at is not None and len(world.agents) == 2
+
+    bench.run(until=restoring)
+    bench.store.want(record.job_id, "stop")
+    (agent,) = (a for a in world.agents.values() if a.config.generation == 2)
+    bench.run(until=lambda: agent.stop_at is not None)
+    world._leave(agent, "stopped", world.clock.now())
+    record = bench.run(until=lambda: bench.store.get(record.job_id).resting)
+    assert (record.status, record.attempts[1].start_step) == (JobStatus.STOPPED, None)
+    assert ledger.bill(record, world.clock.now()).lost_steps == 0
+    assert "begins at step 1" not in bench.events()
 
 
 def test_down_after_stop_cancels_for_good(bench: Bench, world: World) -> None:
