@@ -36,9 +36,9 @@ def find(clients: Clients, image: Image, region: str, *, is_dead: Callable[[], b
         shown = show(clients.client("ec2", region), image_id)
     if shown is None:
         raise PoolUnavailable(
-            f"{what}: no such image, or it isn't shared with this account; {_advice(image, clients)}", code=NO_IMAGE
+            f"{what}: no such image, or it isn't shared with this account; {_advice(image)}", code=NO_IMAGE
         )
-    return _checked(image, shown, what, _advice(image, clients))
+    return _checked(image, shown, what, _advice(image))
 
 
 def show(ec2: EC2Client, image_id: str) -> ImageTypeDef | None:
@@ -83,7 +83,7 @@ def _what(image: Image, image_id: str, region: str) -> str:
     return f"image {image_id} in {region}" if image.own_id else f"image {image_id} of {image.ssm_parameter} in {region}"
 
 
-def _advice(image: Image, clients: Clients) -> str:
+def _advice(image: Image) -> str:
     if image.own_id is None:
         return "another region may have it; `cloudtrain doctor` lists what is current"
     return (

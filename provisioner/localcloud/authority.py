@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from cloudtrain.provisioner.localcloud.account import role_policies
+from cloudtrain.provisioner.localcloud.account_semantics import role_policies
 from cloudtrain.provisioner.localcloud.calls import Environ
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.faults import Call

@@ -17,7 +17,7 @@ from moto.iam.models import iam_backends
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.account.quotas import quota_of
 from cloudtrain.provisioner.localcloud import quotas, spot
-from cloudtrain.provisioner.localcloud.account import make_spot_role
+from cloudtrain.provisioner.localcloud.account_semantics import make_spot_role
 from cloudtrain.provisioner.localcloud.ebs_keys import doom
 from cloudtrain.provisioner.localcloud.machines import Machines
 from cloudtrain.provisioner.localcloud.plants import SPOT_ROLE

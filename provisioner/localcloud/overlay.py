@@ -24,7 +24,7 @@ from wsgiref.handlers import format_date_time
 from xml.sax.saxutils import escape
 
 from cloudtrain.provisioner.localcloud import ready
-from cloudtrain.provisioner.localcloud.account import Account
+from cloudtrain.provisioner.localcloud.account_semantics import Account
 from cloudtrain.provisioner.localcloud.authority import Authority
 from cloudtrain.provisioner.localcloud.calls import Environ, read_call
 from cloudtrain.provisioner.localcloud.client import ACCOUNT

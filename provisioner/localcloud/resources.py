@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudtrain.provisioner.adapters.images import IMAGES
 from cloudtrain.provisioner.localcloud import ready
-from cloudtrain.provisioner.localcloud.account import Account, make_spot_role
+from cloudtrain.provisioner.localcloud.account_semantics import Account, make_spot_role
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.hostpython import IMAGES as OWN_IMAGES
 from cloudtrain.provisioner.localcloud.state import LocalState

@@ -113,7 +113,8 @@ def test_the_architecture_names_every_file_of_the_provisioner_and_no_other() -> 
         path.name for folder in ("pricing", "provisioner", "tests", "trainer") for path in (ROOT / folder).rglob("*.py")
     }
     assert named <= files
-    assert {path.name for path in (ROOT / "provisioner").glob("*.py")} - {"__init__.py"} <= named
+    ours = {path.name for path in (ROOT / "provisioner").rglob("*.py") if path.parent.name != "cli"}
+    assert ours - {"__init__.py"} <= named  # of cli/, each file is a command's
 
 
 def test_every_exit_code_is_in_the_table() -> None:
