@@ -159,15 +159,19 @@ def _row(part: Part, found: Seen) -> str:
 
 def _live_jobs(entry: Entry, home: Home) -> list[str]:
     """Jobs that still need the account's parts: by their records in the bucket, whichever computer drives them; and
-    those of this computer that have none there yet."""
+    those of this computer that have none there yet. One whose record was there and is gone can't go on: the bucket was
+    emptied, perhaps after another computer finished it."""
     try:
         bucket = find_bucket(entry.clients, entry.identity, entry.region)
     except AccessError:
         bucket = None  # nothing of ours is in it
     known = adopting.in_bucket(Access(entry, bucket), every=True) if bucket is not None else ()
-    here = [s.record for s in open_store(home).list(live_only=True) if s.record.cloud == entry.cloud]
-    ids = {record.job_id for record in known}
-    return [r.job_id for r in known if not r.status.final] + [r.job_id for r in here if r.job_id not in ids]
+    here = [s for s in open_store(home).list(live_only=True) if s.record.cloud == entry.cloud]
+    told = {record.job_id for record in known}
+    told |= {s.record.job_id for s in here if s.record.bucket == bucket and s.etag is not None}
+    return [r.job_id for r in known if not r.status.final] + [
+        s.record.job_id for s in here if s.record.job_id not in told
+    ]
 
 
 def _destroy(it: Account, entry: Entry, home: Home, *, yes: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,22 @@ def until(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) 
     while not holds():
         assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for: {what}"
         time.sleep(0.05)
+
+
+def counting_job(folder: Path, *, steps: int, pause_s: float = 0.02) -> Path:
+    """A job named "count" that needs no torch: for what is not about training."""
+    work = folder / "work"
+    work.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("count.py"), work)
+    path = work / "job.yaml"
+    path.write_text(
+        "name: count\n"
+        "resources: {accelerators: 'T4:1', use_spot: true, memory: 16+}\n"
+        "workdir: .\n"
+        f"run: python count.py {steps} {pause_s}\n"
+        "checkpoint: {interval: 10 steps, keep: 3}\n"
+    )
+    return path
 
 
 def digits_job(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.provisioner.adapters.clients import Clients
-from tests.e2e.story import Person, digits_job, until
+from tests.e2e.story import Person, counting_job, digits_job, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-second")]
 
@@ -29,14 +29,14 @@ def people(tmp_path: Path) -> Iterator[tuple[Person, Person]]:
         second.kill_controller()
 
 
-def shown(person: Person) -> Any:
-    return person.ok("show", "digits", "-o", "json").json()
+def shown(person: Person, job: str = "count") -> Any:
+    return person.ok("show", job, "-o", "json").json()
 
 
-def started(person: Person, tmp_path: Path, at_step: int = 60, **job: Any) -> None:
+def started(person: Person, path: Path, at_step: int = 20) -> None:
     """A job under way that has made some steps."""
-    person.ok("launch", str(digits_job(tmp_path / "job.yaml", **job)), "--cloud", "local", "--yes", "--detach")
-    until(lambda: (shown(person)["step"] or 0) >= at_step, f"step {at_step}")
+    job = person.ok("launch", str(path), "--cloud", "local", "--yes", "--detach").out.strip()
+    until(lambda: (shown(person, job)["step"] or 0) >= at_step, f"step {at_step}")
 
 
 def test_stop_and_resume_end_with_the_very_weights_of_an_unbroken_run(
@@ -44,12 +44,12 @@ def test_stop_and_resume_end_with_the_very_weights_of_an_unbroken_run(
 ) -> None:
     person, _ = people
     unbroken = person.launch(digits_job(tmp_path / "unbroken.yaml", epochs=12))
-    started(person, tmp_path, epochs=12)
+    started(person, digits_job(tmp_path / "job.yaml", epochs=12), at_step=60)
     said = person.ok("stop", "digits")
     assert "STOPPED: checkpoint of step" in said.out
     assert "cloudtrain resume digits" in said.err
     assert person.machines() == []
-    stopped = shown(person)
+    stopped = shown(person, "digits")
     assert (stopped["status"], stopped["attempts"][0]["end_reason"]) == ("STOPPED", "stopped")
     report = person.ok("resume", "digits", "-o", "json").json()
     assert (report["status"], report["lost_steps"]) == ("SUCCEEDED", 0)
@@ -60,32 +60,32 @@ def test_stop_and_resume_end_with_the_very_weights_of_an_unbroken_run(
 
 def test_a_second_computer_takes_over_from_one_that_died(people: tuple[Person, Person], tmp_path: Path) -> None:
     first, second = people
-    started(first, tmp_path, epochs=40)
+    started(first, counting_job(tmp_path, steps=1500))
     first.kill_controller()
     listed = second.ok("adopt", "--cloud", "local")
     assert "another computer" in listed.out
-    said = second.ok("adopt", "digits", "--cloud", "local", "--yes")
+    said = second.ok("adopt", "count", "--cloud", "local", "--yes")
     assert "driven from here now" in said.out
     until(lambda: shown(second)["status"] == "RUNNING", "the second computer to see it run")
     assert len(first.machines()) == 1, "what runs is not touched"
-    second.ok("local", "interrupt", "digits", "--notice", "3s")
+    second.ok("local", "interrupt", "count", "--notice", "3s")
     until(lambda: len(shown(second)["attempts"]) == 2, "the second computer to recover it")
-    second.ok("logs", "-f", "digits")
+    second.ok("logs", "-f", "count")
     report = shown(second)
     assert (report["status"], report["interruptions"], report["lost_steps"]) == ("SUCCEEDED", 1, 0)
     assert Path(report["results"]).is_relative_to(second.home)
-    assert list(Path(report["results"]).rglob("*.pt")), "the results came to the second computer"
+    assert list(Path(report["results"]).rglob("count.txt")), "the results came to the second computer"
     assert first.machines() == []
 
 
 def test_the_first_computer_lets_go_and_says_where_the_job_is(people: tuple[Person, Person], tmp_path: Path) -> None:
     first, second = people
-    started(first, tmp_path, epochs=40)
-    second.ok("adopt", "digits", "--cloud", "local", "--yes")
-    refused = first.run("down", "digits", "--yes")
+    started(first, counting_job(tmp_path, steps=1500))
+    second.ok("adopt", "count", "--cloud", "local", "--yes")
+    refused = first.run("down", "count", "--yes")
     assert refused.code != 0
     assert "another computer" in refused.err
-    ended = second.ok("down", "digits", "--yes")
+    ended = second.ok("down", "count", "--yes")
     assert "CANCELLED" in ended.out
     assert first.machines() == []
 
@@ -93,7 +93,7 @@ def test_the_first_computer_lets_go_and_says_where_the_job_is(people: tuple[Pers
 def test_from_an_empty_account_to_an_empty_account(people: tuple[Person, Person], tmp_path: Path) -> None:
     first, second = people
     first.ok("local", "up", "--account", "empty")
-    job = digits_job(tmp_path / "job.yaml", epochs=30)
+    job = counting_job(tmp_path, steps=600)
     refused = first.run("launch", str(job), "--cloud", "local", "--yes")
     assert refused.code == 6
     assert "cloudtrain setup" in refused.err
@@ -101,10 +101,10 @@ def test_from_an_empty_account_to_an_empty_account(people: tuple[Person, Person]
     first.ok("setup", "--cloud", "local", "--yes")
     assert "nothing to do" in (again := first.ok("setup", "--cloud", "local", "--yes")).out + again.err
     first.ok("doctor", "--cloud", "local")
-    started(first, tmp_path, epochs=30)
+    started(first, job)
     first.kill_controller()
-    second.ok("adopt", "digits", "--cloud", "local", "--yes")
-    second.ok("logs", "-f", "digits")
+    second.ok("adopt", "count", "--cloud", "local", "--yes")
+    second.ok("logs", "-f", "count")
     assert shown(second)["status"] == "SUCCEEDED"
     kept = first.run("setup", "--destroy", "--cloud", "local", "--yes")
     assert "object" in kept.out + kept.err, "a bucket that holds something is kept, and it is said"
