@@ -132,7 +132,8 @@ def list_(output: str) -> None:
         return
     for one in faults:
         tell(fault_line(one))
-    say(f"{counted(len(faults), 'fault')}; next: `cloudtrain local fault clear`")
+    follows = "clear" if faults else "add ACTION CODE"
+    say(f"{counted(len(faults), 'fault')}; next: `cloudtrain local fault {follows}`")
 
 
 @fault.command("clear", short_help="Drop one injected error, or all.")

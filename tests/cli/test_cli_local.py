@@ -155,7 +155,7 @@ def test_faults_are_added_listed_and_dropped(cloud: Cloud, run: Runner) -> None:
     number = out.split()[1]
     assert run("local fault clear 999")[0] == EXIT_NOT_FOUND
     assert run(f"local fault clear {number}")[1] == "1 fault dropped\n"
-    assert run("local fault list")[1] == ""
+    assert run("local fault list")[1:] == ("", "0 faults; next: `cloudtrain local fault add ACTION CODE`\n")
 
 
 def test_a_match_without_a_value_is_refused(cloud: Cloud, run: Runner) -> None:

@@ -111,6 +111,17 @@ def test_nothing_is_taken_from_under_a_job(cloud: Cloud, world: World) -> None:
     assert f"`cloudtrain down {record.job_id}`" in err
 
 
+def test_a_job_whose_record_is_gone_from_the_bucket_holds_nothing_back(cloud: Cloud, world: World) -> None:
+    """Another computer took it over and finished it; then the bucket was emptied."""
+    world.run("setup", "--cloud", "local", "--yes")
+    record = world.add(replace(job(), cloud="local", cloud_id="testcloud", bucket=BUCKET))
+    assert world.run("setup", "--cloud", "local", "--destroy", "--yes")[0] == 2  # its record is not there yet
+    stored = world.store.get(record.job_id)
+    world.store.save(stored.record, version=stored.version, etag='"1"')
+    code, out, _ = world.run("setup", "--cloud", "local", "--destroy", "--yes")
+    assert (code, lines(out)[-1]) == (0, f"removed bucket {BUCKET}")
+
+
 def test_it_asks_and_takes_no_for_an_answer(cloud: Cloud, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = world.run("setup", "--cloud", "local")
     assert code == 2
