@@ -7,6 +7,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain.provisioner.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -21,7 +23,7 @@ class Home:
         root = home_folder()
         local = os.environ.get("CLOUDTRAIN_LOCAL_HOME")
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return cls(root, Path(local).expanduser().absolute() if local else root / "local")
+        return cls(root, expanded(local, "CLOUDTRAIN_LOCAL_HOME") if local else root / "local")
 
     @property
     def db(self) -> Path:
@@ -52,8 +54,17 @@ class Home:
 
 def home_folder() -> Path:
     """Where this environment's state lies, or would lie; nothing is made."""
-    default = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "cloudtrain"
-    return Path(os.environ.get("CLOUDTRAIN_HOME") or default).expanduser().absolute()
+    default = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return expanded(os.environ.get("CLOUDTRAIN_HOME") or f"{default}/cloudtrain", "CLOUDTRAIN_HOME")
+
+
+def expanded(path: str, variable: str) -> Path:
+    """A path that may begin with ``~``. Raises UsageError, naming the variable that decides, where nobody knows that
+    home: ``~nobody``, or a user without one, as in some containers."""
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"{variable}: the folder {path!r} is not known ({error}): set it to a full path") from error
 
 
 def log_path(job_dir: Path, generation: int) -> Path:

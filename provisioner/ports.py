@@ -181,8 +181,8 @@ class Store(Protocol):
         ...
 
     def put(self, record: JobRecord, etag: str) -> None:
-        """Store a job as its bucket has it, whatever was known of it here; a stopped one stays stopped. Raises Conflict
-        where another live job has its name."""
+        """Store a job as its bucket has it, whatever was known of it here; a stopped or stopping one stays so.
+        Raises Conflict where another live job has its name."""
         ...
 
     def get(self, job_id: str) -> Stored:

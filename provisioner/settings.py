@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain.provisioner.errors import UsageError
+from cloudtrain.provisioner.home import expanded
 from cloudtrain.provisioner.jobfile.values import is_region, nearest
 
 PROJECT_FILE = "cloudtrain.yaml"
@@ -60,8 +61,8 @@ class Sources:
     @classmethod
     def here(cls) -> Sources:
         """Those of this process: its environment and current folder."""
-        base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-        return cls(dict(os.environ), _project_file(), Path(base).absolute() / "cloudtrain" / "config.yaml")
+        base = expanded(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "XDG_CONFIG_HOME")
+        return cls(dict(os.environ), _project_file(), base / "cloudtrain" / "config.yaml")
 
     def found(self) -> dict[str, Setting]:
         """Each setting that somebody made. Raises UsageError for whatever is wrong in a file or a variable."""

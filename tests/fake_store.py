@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cloudtrain.provisioner.errors import Conflict, NotFound
-from cloudtrain.provisioner.model import JobRecord, JobStatus
+from cloudtrain.provisioner.model import EndReason, JobRecord
 from cloudtrain.provisioner.ports import Event, Stored
 
 
@@ -35,7 +35,7 @@ class FakeStore:
             raise Conflict(f"a live job named {record.spec.name!r} exists; end it with `cloudtrain down`")
         before = self._rows.get(record.job_id)
         version = before.stored.version + 1 if before is not None else 1
-        wanted = "stop" if record.status is JobStatus.STOPPED else "run"
+        wanted = "stop" if record.outcome is EndReason.STOPPED else "run"
         self._rows[record.job_id] = _Row(Stored(record, version, etag, wanted), None, before.events if before else [])
 
     def get(self, job_id: str) -> Stored:

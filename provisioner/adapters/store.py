@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
-from cloudtrain.provisioner.model import JobRecord, JobStatus
+from cloudtrain.provisioner.model import EndReason, JobRecord
 from cloudtrain.provisioner.ports import Event, Stored
 
 SCHEMA_VERSION = 1
@@ -53,6 +53,12 @@ class SqliteStore:
                 db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise CloudtrainError(f"{self._path}: {error}; is the disk full or the file locked?") from error
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise CloudtrainError(
+                f"{self._path} is damaged ({error}): move it away; `cloudtrain adopt` brings back the jobs that run"
+            ) from error
         finally:
             db.close()
 
@@ -72,7 +78,7 @@ class SqliteStore:
     def put(self, record: JobRecord, etag: str) -> None:
         """Store a job as its bucket has it, whatever was known of it here. Raises Conflict for a live job's name."""
         status = record.status
-        wanted = "stop" if status is JobStatus.STOPPED else "run"
+        wanted = "stop" if record.outcome is EndReason.STOPPED else "run"  # one that is stopping goes on stopping
         with self._connection() as db:
             try:
                 db.execute(

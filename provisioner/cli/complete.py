@@ -9,6 +9,7 @@ from contextlib import closing
 import click
 from click.shell_completion import CompletionItem
 
+from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import home_folder
 
 SHOWN = 100
@@ -44,7 +45,7 @@ def _on_disk() -> list[tuple[str, str, bool]]:
         with closing(sqlite3.connect(uri, uri=True, timeout=0.2)) as db:
             rows = db.execute("SELECT job_id, name, final FROM jobs ORDER BY created_at DESC, job_id LIMIT 500")
             return [(str(job_id), str(name), bool(final)) for job_id, name, final in rows]
-    except (OSError, ValueError, RuntimeError, sqlite3.Error):
+    except (OSError, ValueError, UsageError, sqlite3.Error):
         return []
 
 

@@ -42,6 +42,7 @@ COMMANDS = {
     "controller": "Drive this home's jobs in the foreground.",
 }
 HIDDEN = ("controller",)
+ENDING = ("stop", "down")  # what ends the spending is not kept from it by a wrong configuration, which may be anybody's
 UNCONFIGURED = ("config", "completion", "controller")  # they work where the configuration is wrong
 
 
@@ -78,7 +79,12 @@ class LazyGroup(click.Group):
         if name is not None and command is not None and not helps and name not in UNCONFIGURED:
             from cloudtrain.provisioner.cli.defaults import default_map  # noqa: PLC0415 - not for --help
 
-            ctx.default_map = {name: default_map(name, command)}
+            try:
+                ctx.default_map = {name: default_map(name, command)}
+            except CloudtrainError as error:
+                if name not in ENDING:
+                    raise
+                click.echo(f"{error}; {name} goes on without it", err=True)
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> object:
@@ -174,7 +180,7 @@ def _crashed(error: Exception) -> str:
         try:
             folder = place()
             (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
-        except OSError:
+        except (OSError, CloudtrainError):
             continue
         return f"a fault of cloudtrain's own ({words}); running jobs go on; please report {folder / name}"
     return f"a fault of cloudtrain's own ({words}); running jobs go on; please report it"

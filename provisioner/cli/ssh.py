@@ -12,7 +12,7 @@ import click
 
 from cloudtrain.provisioner.cli import sshing
 from cloudtrain.provisioner.cli.complete import live_job
-from cloudtrain.provisioner.cli.jobs import find, open_store
+from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.words import counted, say
 from cloudtrain.provisioner.errors import EXIT_OK, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
@@ -95,7 +95,7 @@ def _forget_ended(home: Home, folder: Path) -> None:
     store, gone = open_store(home), 0
     for entry in sorted(folder.glob("*.conf")):
         try:
-            over = find(store, entry.stem).record.status.final
+            over = store.get(entry.stem).record.status.final
         except NotFound:
             continue
         if over:
@@ -108,7 +108,7 @@ def _forget_ended(home: Home, folder: Path) -> None:
 def _include(config: Path) -> bool:
     """See that ssh reads our entries; whether the line had to be added. A linked file stays a link."""
     config = config.resolve()
-    text = config.read_text(encoding="utf-8") if config.exists() else ""
+    text = config.read_bytes().decode("utf-8", "surrogateescape") if config.exists() else ""  # it goes back as it was
     if any(line.strip() == INCLUDE for line in text.splitlines()):
         return False
     mode = config.stat().st_mode & 0o777 if config.exists() else 0o600

@@ -97,8 +97,8 @@ def way_to(home: Home, job: str, number: int | None = None) -> Way:
 def write_private(path: Path, text: str) -> None:
     """Write a file of mode 0600, whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
     temporary.replace(path)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.controller.collect import CollectError, collect
 from cloudtrain.provisioner.controller.job_secrets import kept_secrets
+from cloudtrain.provisioner.controller.journal import see_ours
 from cloudtrain.provisioner.controller.reach import Reach, image_of
 from cloudtrain.provisioner.controller.takeover import keep_attempt, keep_snapshot
 from cloudtrain.provisioner.decide import attempts as at
@@ -112,6 +113,7 @@ class Effects:
             kept_secrets(record, self._reach.job_dir)  # before anything is paid for
             self._fence(record, attempt.generation)
             request = self._request(record, attempt)
+            see_ours(record, self._reach.objects)
             keep_attempt(record, attempt.generation, self._reach.objects, self._reach.job_dir)
             asked = True
             return Launched(attempt.generation, self._reach.cloud.launch(request))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cloudtrain.provisioner.codec import decode, encode
-from cloudtrain.provisioner.controller.takeover import record_key
+from cloudtrain.provisioner.controller.takeover import look, record_key
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import ObjectStore, Store
@@ -17,6 +17,18 @@ from cloudtrain.provisioner.ports import ObjectStore, Store
 
 class DrivenElsewhere(CloudtrainError):
     """Another home's controller has taken the job over; this one must let go of it."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id} is driven from another computer now; `cloudtrain ls` there")
+
+
+def see_ours(record: JobRecord, objects: ObjectStore) -> None:
+    """Raise DrivenElsewhere where another home has taken the job over since the record was last written.
+
+    For what costs money and changes nothing in the record first: a computer that slept between the two must not pay.
+    """
+    if look(objects, record.job_id).record.driver != record.driver:
+        raise DrivenElsewhere(record.job_id)
 
 
 class Journal:
@@ -93,7 +105,7 @@ class Journal:
             raise CloudtrainError(f"the record of job {self.record.job_id} is missing from its bucket; nothing is done")
         theirs = decode(found[0])
         if theirs.driver != self.record.driver:
-            raise DrivenElsewhere(f"job {theirs.job_id} is driven from another computer now; `cloudtrain ls` there")
+            raise DrivenElsewhere(theirs.job_id)
         return theirs, found[1]
 
     def _take_up(self) -> None:

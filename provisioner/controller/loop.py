@@ -116,6 +116,8 @@ class JobLoop:
                 outcome = self._parts.effects.perform(self._journal.record, effect)
             except CloudGone:
                 return
+            except DrivenElsewhere:
+                raise
             except CloudtrainError as error:  # one effect's trouble keeps no other from being done; it is asked again
                 self._tell(error)
                 continue

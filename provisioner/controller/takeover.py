@@ -7,6 +7,7 @@ attempt's SSH keys and user data. The values of secrets are not there; who takes
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from cloudtrain.provisioner.shipping.snapshot import MANIFEST_NAME, TAR_NAME
 CONTROL = "control/"
 RECORD = "record.json"
 TRIES = 5
+_JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")  # also a folder's name on this computer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def record_key(job_id: str) -> str:
 def keep_attempt(record: JobRecord, generation: int, objects: ObjectStore, job_dir: Path) -> None:
     """Put an attempt's keys and user data into the bucket. Before its launch: who takes over must reach the machine,
     and must repeat a launch whose answer was lost with the very same request. Idempotent."""
-    names = ("client-key.json", f"attempt-{generation}.host-key.json", f"attempt-{generation}.user-data")
+    names = _names(generation)
     files = {name: (job_dir / name).read_text(encoding="utf-8") for name in names if (job_dir / name).exists()}
     objects.put(_attempt_key(record, generation), msgspec.json.encode(files))
 
@@ -51,26 +53,36 @@ def keep_snapshot(record: JobRecord, objects: ObjectStore, job_dir: Path) -> Non
 
 
 def look(objects: ObjectStore, job_id: str) -> Found:
-    """The job as its bucket knows it. Raises NotFound."""
+    """The job as its bucket knows it. Raises NotFound, CloudtrainError for a record that is not this job's."""
     found = objects.get(record_key(job_id))
     if found is None:
         raise NotFound(f"the bucket holds no job {job_id!r}; `cloudtrain adopt` lists those that it holds")
-    return Found(decode(found[0]), found[1])
+    try:
+        record = decode(found[0])
+    except CloudtrainError as error:
+        raise CloudtrainError(f"{record_key(job_id)} in the bucket: {error}") from error
+    if record.job_id != job_id:  # it names folders here, and tags there
+        raise CloudtrainError(f"{record_key(job_id)} in the bucket is the record of {record.job_id!r}: not taken over")
+    return Found(record, found[1])
 
 
 def job_ids(objects: ObjectStore) -> tuple[str, ...]:
     """The jobs that the bucket holds, in the order of their ids."""
     parts = (key.removeprefix(CONTROL).split("/") for key, _ in objects.list(CONTROL))
-    return tuple(sorted({job_id for job_id, *rest in parts if rest == [RECORD]}))
+    return tuple(sorted({job_id for job_id, *rest in parts if rest == [RECORD] and _JOB_ID.fullmatch(job_id)}))
 
 
 def fetch(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
     """Bring snapshot and keys into the job's folder here. Raises CloudtrainError where the snapshot never got there."""
     for attempt in record.attempts:
-        found = objects.get(_attempt_key(record, attempt.generation))
-        files = msgspec.json.decode(found[0], type=dict[str, str]) if found is not None else {}
+        key = _attempt_key(record, attempt.generation)
+        found = objects.get(key)
+        try:
+            files = msgspec.json.decode(found[0], type=dict[str, str]) if found is not None else {}
+        except msgspec.DecodeError as error:
+            raise CloudtrainError(f"{key} in the bucket can't be read ({error}): not taken over") from error
         for name, text in files.items():
-            if Path(name).name != name:
+            if name not in _names(attempt.generation):
                 raise CloudtrainError(f"the bucket names a file {name!r} of job {record.job_id}: not taken over")
             _write_private(job_dir / name, text)
     if record.snapshot_sha256 is None:
@@ -99,6 +111,11 @@ def take(found: Found, driver: str, results: Path, objects: ObjectStore) -> Foun
             continue
         return Found(mine, etag)
     raise Conflict(f"the record of job {found.record.job_id} keeps changing; run `cloudtrain adopt` again")
+
+
+def _names(generation: int) -> tuple[str, ...]:
+    """The files of an attempt, and the job's own key, that travel."""
+    return "client-key.json", f"attempt-{generation}.host-key.json", f"attempt-{generation}.user-data"
 
 
 def _attempt_key(record: JobRecord, generation: int) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from cloudtrain.pricing.accelerators import AcceleratorError, canonical, parse
 from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile.values import DURATION_FORM, NAME_FORM, duration_s, env_problem, is_name, nearest
 from cloudtrain.provisioner.model import JobSpec, Resources
+
+_PRICE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")  # "1_000", "1e9" and other scripts' digits are slips, not prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +91,9 @@ def _place(region: str, flag: str, catalog: Catalog) -> str:
 
 
 def _price(text: str) -> Decimal:
-    try:
-        price = Decimal(text.removeprefix("$"))
-    except InvalidOperation:
-        price = Decimal(0)
-    if not price.is_finite() or price <= 0:
+    number = text.removeprefix("$")
+    price = Decimal(number) if _PRICE.fullmatch(number) else Decimal(0)
+    if price <= 0:
         raise UsageError(f"--max-price {text!r}: write USD per hour, above zero, such as 1.20")
     return price
 

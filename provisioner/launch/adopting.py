@@ -55,6 +55,11 @@ def adopt(found: Found, access: Access, home: Home, results: Path, environ: Mapp
     UsageError, CloudtrainError.
     """
     record, objects = found.record, access.objects
+    if (record.cloud, record.bucket) != (access.entry.cloud, access.bucket):
+        raise UsageError(
+            f"the record of job {record.job_id} in bucket {access.bucket} says that it belongs to bucket "
+            f"{record.bucket!r} of {record.cloud!r}: not taken over"
+        )
     if record.cloud == "local" and record.cloud_id != access.entry.cloud_id:
         raise UsageError(f"job {record.job_id} was lost with its cloud: the embedded cloud that held it has ended")
     store = SqliteStore(home.db)
@@ -64,6 +69,8 @@ def adopt(found: Found, access: Access, home: Home, results: Path, environ: Mapp
         bring_secrets(record, home, environ)
         takeover.fetch(record, objects, job_dir)
     found = takeover.take(found, home.id, results, objects)
+    if not record.status.final and found.record.generation != record.generation:
+        takeover.fetch(found.record, objects, job_dir)  # it got another machine meanwhile, whose keys are needed
     if record.status.final:
         collect(found.record, objects, job_dir)
     try:

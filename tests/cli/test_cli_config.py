@@ -78,3 +78,16 @@ def test_path_says_where_everything_is_and_makes_nothing(
     assert "(not there yet)" in out
     assert str(tmp_path / "elsewhere") in out
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_wrong_configuration_keeps_nobody_from_ending_a_job(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cloudtrain.yaml").write_text("cloud: [aws]\n")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = world.run("ls")
+    assert (code, "cloudtrain.yaml:1:8: cloud must be text" in err) == (2, True)
+    code, _, err = world.run("down", "--all", "--yes")
+    assert code == 0
+    assert "cloud must be text, not a list; down goes on without it" in err
+    assert "no live jobs" in err

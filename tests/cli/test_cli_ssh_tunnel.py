@@ -138,6 +138,26 @@ def test_the_include_line_comes_once_at_the_top_and_a_link_stays_a_link(tmp_path
     assert fresh.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_configuration_in_another_encoding_keeps_every_byte(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    before = b"# caf\xe9\r\nHost a\r\n  User b\r\n"
+    config.write_bytes(before)
+    assert ssh._include(config) is True
+    assert config.read_bytes() == b"Include cloudtrain/*.conf\n\n" + before
+    assert ssh._include(config) is False
+
+
+def test_only_entries_of_jobs_that_are_over_here_are_removed(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = world.add()
+    world.change(ended.job_id, status=JobStatus.SUCCEEDED)
+    for name in (ended.job_id, ended.spec.name, ended.job_id[:-1], "my-own"):
+        (tmp_path / f"{name}.conf").write_text("Host x\n")
+    ssh._forget_ended(world.home, tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.conf")} == {ended.spec.name, ended.job_id[:-1], "my-own"}
+
+
 def test_a_tunnel_goes_on_with_the_job_and_ends_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     record = world.add()
     answers: list[bool] = [True, False, False, True, False]  # whether there is a machine

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
 
 
@@ -27,3 +28,10 @@ def test_two_homes_can_share_one_embedded_cloud(home: Path, tmp_path: Path, monk
     monkeypatch.delenv("CLOUDTRAIN_HOME")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert Home.from_env().root == tmp_path / "state" / "cloudtrain"
+
+
+@pytest.mark.parametrize("variable", ["CLOUDTRAIN_HOME", "CLOUDTRAIN_LOCAL_HOME"])
+def test_a_home_that_nobody_has_is_refused_by_name(home: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "~nobody-of-this-name/jobs")
+    with pytest.raises(UsageError, match=f"{variable}: the folder '~nobody-of-this-name/jobs' is not known"):
+        Home.from_env()

@@ -85,6 +85,8 @@ def test_every_flag_has_its_effect_on_the_plan() -> None:
         (Overrides(max_price="cheap"), ("--max-price 'cheap'", "1.20")),
         (Overrides(max_price="0"), ("--max-price '0'", "above zero")),
         (Overrides(max_price="NaN"), ("--max-price", "above zero")),
+        (Overrides(max_price="1_000"), ("--max-price", "above zero")),
+        (Overrides(max_price="1e309"), ("--max-price", "above zero")),
         (Overrides(max_price="1,20"), ("--max-price", "1.20")),
         (Overrides(max_run="2 hours"), ("--max-run '2 hours'", "90s, 15m, 2h or 1d")),
         (Overrides(max_run="0s"), ("--max-run",)),

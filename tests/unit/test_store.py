@@ -84,3 +84,9 @@ def test_a_database_of_a_newer_version_is_refused_in_one_line(tmp_path: Path) ->
     db.close()
     with pytest.raises(CloudtrainError, match="newer cloudtrain"):
         SqliteStore(tmp_path / "jobs.db")
+
+
+def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(CloudtrainError, match=r"jobs.db is damaged .*`cloudtrain adopt` brings back"):
+        SqliteStore(tmp_path / "jobs.db")
