@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.session
 from boto3.exceptions import Boto3Error
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from .agent.objects import Conflict, Denied, ObjectsError, Piece
 from .agent.objects import ObjectMissing as ObjectMissing
@@ -30,6 +31,8 @@ _LOCAL_URL = re.compile(r"(https?://127\.0\.0\.1:\d+)/[^\s\"']*")  # the embedde
 _MISSING = ("NoSuchKey", "404", "NotFound")
 _DENIED = ("AccessDenied", "403", "Forbidden")
 _CHUNK_BYTES = 1 << 20
+_IMDS_TIMEOUT_S = 3  # botocore's own 1 s and one try give a machine that boots too little
+_IMDS_TRIES = 3
 _CONNECTIONS = 32  # of one client at a time; boto3's own 10 are short for downloads in parallel
 
 
@@ -156,8 +159,17 @@ class S3Objects:
 def connect(bucket: str, region: str) -> S3Objects:
     """The bucket, with the credentials that boto3 finds by itself: on a machine, those of its role.
 
-    AWS_ENDPOINT_URL is honoured, as a host of the embedded cloud sets it.
+    AWS_ENDPOINT_URL is honoured, as a host of the embedded cloud sets it. Raises ObjectsError while there are no
+    credentials: a new machine's role can be missing from its metadata for minutes (boto/boto3#3755, 2023-06), and a
+    client that was made without them never gets any (boto/botocore#1791, 2019-07).
     """
+    core = botocore.session.get_session()
+    core.set_config_variable("metadata_service_timeout", _IMDS_TIMEOUT_S)
+    core.set_config_variable("metadata_service_num_attempts", _IMDS_TRIES)
+    session = boto3.session.Session(botocore_session=core)
+    with _translated(f"bucket {bucket}"):
+        if session.get_credentials() is None:
+            raise NoCredentialsError
     config = Config(
         connect_timeout=5,
         read_timeout=30,
@@ -166,7 +178,7 @@ def connect(bucket: str, region: str) -> S3Objects:
         max_pool_connections=_CONNECTIONS,
         user_agent_extra="cloudtrain-agent",
     )
-    return S3Objects(boto3.session.Session().client("s3", region_name=region, config=config), bucket)
+    return S3Objects(session.client("s3", region_name=region, config=config), bucket)
 
 
 @contextmanager

@@ -205,6 +205,18 @@ def test_the_agent_finds_the_bucket_where_its_host_says(tmp_path: Path, monkeypa
         objects._client.close()
 
 
+@pytest.mark.usefixtures("home")
+def test_a_machine_whose_role_has_not_arrived_yet_is_not_left_without_credentials_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(ObjectsError, match="bucket b: Unable to locate credentials"):
+        storage.connect("b", REGION)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-the-role")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    assert storage.connect("b", REGION)
+
+
 def test_a_missing_object_may_be_answered_with_403_to_who_may_list_a_prefix_alone(bucket: Bucket) -> None:
     bucket.refuse("GetObject", "AccessDenied", 403, times=3)
     assert bucket.objects.get("jobs/a/outputs.json") is None

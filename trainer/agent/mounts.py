@@ -113,6 +113,8 @@ class Mounter:
             self.done = True
         except FetchError as error:
             self.failure = Verdict("failed", f"file_mounts {target}: {error}", error.fault)
+        except ObjectsError as error:
+            self.failure = Verdict("failed", f"file_mounts {target}: {error}", "machine")
         except (PlaceError, UnpackError) as error:
             self.failure = Verdict("failed", f"file_mounts {target}: {error}", "job")
         except OSError as error:
@@ -150,10 +152,11 @@ class Mounter:
 
     def _manifest(self, mount: Mount) -> _Source | None:
         """The manifest; None once we are to leave. Raises FetchError, UnpackError."""
-        objects = self._connect(self._config.bucket, self._config.region)
+        objects: Objects | None = None
         since = time.monotonic()
         while not self._stop.is_set():
             try:
+                objects = objects or self._connect(self._config.bucket, self._config.region)
                 found = objects.get(mount.key)
                 self._trouble = None
                 break
