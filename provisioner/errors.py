@@ -61,6 +61,10 @@ class AccessError(CloudtrainError):
     exit_code = EXIT_ACCESS
 
 
+class RegionDenied(AccessError):
+    """Refused in one region: it is off for the account, or the caller may not use it. Another region may say yes."""
+
+
 class QuotaExceeded(AccessError):
     """A service quota, scoped to (account, region, quota family, capacity type)."""
 

@@ -66,6 +66,7 @@ class EndReason(StrEnum):
     MACHINE_LOST = "machine-lost"  # the machine went away for another reason
     NO_CAPACITY = "no-capacity"  # the launch was refused; nothing ran
     QUOTA = "quota"  # the launch was refused by a service quota; nothing ran
+    DENIED = "denied"  # the region is off for the account, or the caller may not use it; nothing ran
     BOOT_TIMEOUT = "boot-timeout"
     AGENT_LOST = "agent-lost"  # the machine lives, the agent does not answer
     MACHINE_UNFIT = "machine-unfit"  # the agent's machine check failed
@@ -258,9 +259,16 @@ class JobRecord:
     closing_tries: int = 0  # how often bringing home or sweeping did not work
     swept: bool = False  # group, keys: nothing of the job is left in the cloud
     finished_at: float | None = None
+    let_go_at: float | None = None  # in an old copy alone: another computer drives the job since, and knows the rest
     total_steps: int | None = None
     metrics: tuple[tuple[str, float], ...] = ()
     on_demand_usd_per_hour: Decimal | None = None  # the cheapest on-demand price that fits, at launch
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Where something of the job may be: an attempt makes nothing before it has found its image. A region that
+        refused even that would refuse to be looked at, too."""
+        return tuple(sorted({a.pool.region for a in self.attempts if a.image_id is not None}))
 
     @property
     def prefix(self) -> str:

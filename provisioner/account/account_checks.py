@@ -60,11 +60,12 @@ def check(facts: AccountFacts, wants: Wants) -> tuple[Finding, ...]:
 
 def _explained(finding: Finding, found: list[Finding]) -> bool:
     """Whether a refused dry run says only what another check has said, with its fix: no quota, no profile, no offer."""
-    if finding.check != region_checks.DRY_RUN or finding.fix != region_checks.NOT_EXPLAINED:
+    if finding.check != region_checks.DRY_RUN:
         return False
     others = [f for f in found if f.check != region_checks.DRY_RUN and f.level is not Level.OK]
-    no_profile = "iaminstanceprofile" in finding.what.lower() and any(f.check == "role" for f in others)
-    return no_profile or any(set(finding.pools) <= set(f.pools) for f in others)
+    if finding.fix == region_checks.NEW_PROFILE:
+        return any(f.check == "role" for f in others)
+    return finding.fix == region_checks.NOT_EXPLAINED and any(set(finding.pools) <= set(f.pools) for f in others)
 
 
 # ---- who we are
@@ -80,6 +81,7 @@ def _credentials(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
         Why.EXPIRED: LOGIN,
         Why.INVALID: "check AWS_PROFILE and the keys with `aws sts get-caller-identity`",
         Why.SKEWED: "set this computer's clock: `timedatectl set-ntp true`",
+        Why.REGION_OFF: "one of the two",
         Why.DENIED: POLICY,
     }
     words = {
@@ -87,6 +89,7 @@ def _credentials(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
         Why.EXPIRED: "the AWS credentials have expired",
         Why.INVALID: "AWS does not know these credentials",
         Why.SKEWED: "AWS refuses this computer's time",
+        Why.REGION_OFF: f"nobody can be asked in {facts.home_region}",
     }
     head = words.get(caller.why, f"{caller.action} failed")
     fix = fixes.get(caller.why, "check the network or a proxy, then `cloudtrain doctor`")
@@ -292,12 +295,12 @@ def _spot_role(facts: AccountFacts, wants: Wants) -> Iterator[Finding]:
     fix = f"{command}, or {_setup(facts)}"
     if role.exists:
         yield ok("spot-role", ACCOUNT, f"the role {name} is there")
-    elif role.can_be_made and not refused:
-        yield warn("spot-role", ACCOUNT, f"the role {name} is missing; EC2 makes it at the first spot launch", fix)
+    elif refused or role.can_be_made is False:
+        what = f"the role {name} is missing, spot machines need it, and you may not make it"
+        yield fail("spot-role", ACCOUNT, what, fix, pools)
     else:
-        known = refused or role.can_be_made is False
-        may = "you may not make it" if known else "whether you may make it is not known"
-        yield fail("spot-role", ACCOUNT, f"the role {name} is missing, spot machines need it, and {may}", fix, pools)
+        may = "" if role.can_be_made else " if you may make it, which is not known"
+        yield warn("spot-role", ACCOUNT, f"the role {name} is missing; EC2 makes it at the first spot launch{may}", fix)
 
 
 def _regions(run: region_checks.RegionCheck) -> Callable[[AccountFacts, Wants], Iterator[Finding]]:

@@ -44,6 +44,7 @@ class Why(StrEnum):
     NO_CREDENTIALS = "no-credentials"
     EXPIRED = "expired"
     INVALID = "invalid"  # AWS does not know the credentials
+    REGION_OFF = "region-off"  # the account has not enabled the region that was asked
     SKEWED = "skewed"  # AWS refuses the request's time
     REFUSED = "refused"  # anything else
 

@@ -346,6 +346,7 @@ def _offers(kind: str, facts: RegionFacts) -> str:
 
 DRY_RUN = "dry-run"
 NOT_EXPLAINED = "another type or zone"
+NEW_PROFILE = "none needed: a launch asks again for some minutes"  # IAM is eventually consistent
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _ACCESS = ("UnauthorizedOperation", "AuthFailure", "AccessDenied")
 _CARRIED_OUT = "DryRunOperation"
@@ -360,6 +361,9 @@ def _dry_runs(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
         elif tried.code.startswith(_ACCESS) and tried.code != NO_SPOT_ROLE:
             same = [p for p in wants.pools(facts.region) if p.capacity_type is tried.pool.capacity_type]
             denied.setdefault(_denied(tried), []).extend(same)
+        elif "iaminstanceprofile" in tried.words.replace(" ", "").lower():  # where there is none, its check says so
+            what = f"EC2 does not know the instance profile yet, made a moment ago: {tried.words}"
+            yield warn(DRY_RUN, where, what, NEW_PROFILE)
         elif tried.code != NO_SPOT_ROLE:  # the check of that role says it
             what = f"EC2 refuses {kind}: {tried.code}: {tried.words}"
             yield fail(DRY_RUN, where, what, NOT_EXPLAINED, (tried.pool,))

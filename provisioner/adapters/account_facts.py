@@ -179,8 +179,10 @@ def spot_role(clients: Clients, region: str, identity: Identity) -> SpotRole:
 
 
 def _may_make_it(iam: Any, identity: Identity) -> bool | None:
-    who = re.sub(r":sts:(.*):assumed-role/([^/]+)/.*", r":iam:\1:role/\2", identity.arn)
+    assumed = re.fullmatch(r"arn:[^:]+:sts::\d+:assumed-role/([^/]+)/.*", identity.arn)
     try:
+        # A role's ARN has its path, which the session's lacks: those of the Identity Center lie below /aws-reserved/.
+        who = iam.get_role(RoleName=assumed[1])["Role"]["Arn"] if assumed else identity.arn
         answer = iam.simulate_principal_policy(
             PolicySourceArn=who,
             ActionNames=["iam:CreateServiceLinkedRole"],
@@ -220,7 +222,8 @@ def bucket(clients: Clients, identity: Identity, region: str, named: str | None 
             why = unread(error, "s3:ListBucket")
             if why.why is not Why.DENIED:
                 raise
-            refused = refused or (name, why)
+            if name == names[0]:  # the second name is one that anybody can take
+                refused = (name, why)
         else:
             return Bucket(
                 name,

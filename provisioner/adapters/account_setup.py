@@ -32,6 +32,8 @@ T = TypeVar("T")
 def find_bucket(clients: Clients, identity: Identity, region: str) -> str | None:
     """The account's bucket of a region; None where there is none. At most two calls; each may be repeated.
 
+    Whoever else has the second name, which anybody can take, does not matter: the first one can be made.
+
     Raises AccessError where a bucket has the name and is another account's, or may not be looked at; CloudUnreachable.
     """
     refused: list[str] = []
@@ -42,7 +44,7 @@ def find_bucket(clients: Clients, identity: Identity, region: str) -> str | None
             except ClientError as error:
                 if code_of(error) not in (*NOT_THERE, *REFUSED):
                     raise
-                if code_of(error) in REFUSED:
+                if code_of(error) in REFUSED and name == bucket_names(identity.account, region)[0]:
                     refused.append(name)
             else:
                 return name

@@ -20,9 +20,9 @@ from cloudtrain.provisioner.adapters.account_parts import (
     entity,
     tags_of,
 )
-from cloudtrain.provisioner.adapters.account_setup import REFUSED
+from cloudtrain.provisioner.adapters.account_setup import REFUSED, eventually
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
-from cloudtrain.provisioner.errors import CloudtrainError
+from cloudtrain.provisioner.errors import CloudtrainError, RegionDenied
 from cloudtrain.provisioner.model import TAG_JOB
 
 _PAGES = 100  # of a thousand objects: enough to say that there are many
@@ -71,8 +71,18 @@ def machines(it: Account) -> tuple[str, ...]:
     if it.clients.cloud == "local":
         regions = [it.wanted.region]  # each region that is asked takes the embedded cloud a second to make
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda region: _machines_in(it, region), regions))
+        found = list(pool.map(lambda region: _machines_if_open(it, region), regions))
     return tuple(name for names in found for name in names)
+
+
+def _machines_if_open(it: Account, region: str) -> list[str]:
+    """None in a region that an organization has closed: nobody who may not look at machines there can launch them."""
+    try:
+        return _machines_in(it, region)
+    except RegionDenied:
+        if region == it.wanted.region:
+            raise
+        return []
 
 
 def _machines_in(it: Account, region: str) -> list[str]:
@@ -123,7 +133,8 @@ def _role(it: Account) -> Removal | None:
 
     def remove() -> None:
         _drop(it, [name for name in _inline(it) if name in ours])
-        it.iam.delete_role(RoleName=ROLE)
+        # The profile that it was taken out of a moment ago may still count (IAM is eventually consistent).
+        eventually(lambda: it.iam.delete_role(RoleName=ROLE), "DeleteConflict")
 
     return Removal(MACHINE_ROLE, ROLE, _gone(remove))
 

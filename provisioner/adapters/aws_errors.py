@@ -26,6 +26,7 @@ from cloudtrain.provisioner.errors import (
     NotFound,
     PoolUnavailable,
     QuotaExceeded,
+    RegionDenied,
     UsageError,
 )
 
@@ -36,6 +37,7 @@ class Kind(StrEnum):
     POOL = "pool"  # PoolUnavailable: the next pool
     QUOTA = "quota"  # QuotaExceeded
     ACCESS = "access"  # AccessError
+    REGION = "region"  # RegionDenied
     OVER = "over"  # AttemptOver: the token is spent
     UNKNOWN = "unknown"  # CloudUnreachable: ask again, with the same token
     REQUEST = "request"  # UsageError: the request is wrong, and will be wrong next time
@@ -55,6 +57,10 @@ class Row:
 _ASK_QUOTA = "ask for more in the Service Quotas console, or use another region or family"
 _REFRESH = "refresh your credentials (for example `aws sso login`) and repeat"
 _RIGHTS = "ask your administrator for this permission"
+_OFF = (
+    "enable the region for the account (`aws account enable-region --region-name REGION`) or leave it out of `infra`; "
+    f"where the other regions say so too, {_REFRESH}"
+)
 _CLOCK = "this computer's clock is off: set it, then repeat"
 _BUG = "the request was refused as wrong; please report this line"
 _SETUP = "check that it exists and that this account may use it"
@@ -105,6 +111,7 @@ ROWS: dict[str, Row] = {
     # Made a moment ago and not visible everywhere yet: the same launch again finds it, or finds it made anew.
     "InvalidGroup.NotFound": Row(Kind.UNKNOWN),
     "InvalidSecurityGroupID.NotFound": Row(Kind.UNKNOWN),
+    "InvalidGroup.Duplicate": Row(Kind.UNKNOWN),
     # The client token.
     "IdempotentInstanceTerminated": Row(Kind.OVER),
     "IdempotentParameterMismatch": Row(Kind.OVER),
@@ -120,12 +127,17 @@ ROWS: dict[str, Row] = {
     "InvalidBlockDeviceMapping": Row(Kind.REQUEST, "set a larger disk_size"),
     "InvalidBucketName": Row(Kind.REQUEST, "name another bucket"),
     # Who we are, and what we may do.
-    "UnauthorizedOperation": Row(Kind.ACCESS, _RIGHTS),
+    # In a region that is off, EC2 says AuthFailure (401, "not able to validate the provided credentials") and SSM
+    # UnrecognizedClientException, as with keys that it does not know (turbot/steampipe-plugin-aws#75, 2021-02;
+    # aws-toolkit-azure-devops#510, 2023-03). Organizations deny whole regions with UnauthorizedOperation.
+    "UnauthorizedOperation": Row(Kind.REGION, _RIGHTS),
     "AccessDenied": Row(Kind.ACCESS, _RIGHTS),
-    "AccessDeniedException": Row(Kind.ACCESS, _RIGHTS),
+    "AccessDeniedException": Row(Kind.REGION, _RIGHTS),
     "AllAccessDisabled": Row(Kind.ACCESS, _RIGHTS),
     "403": Row(Kind.ACCESS, _RIGHTS),
-    "AuthFailure": Row(Kind.ACCESS, _REFRESH),
+    # S3's answers to HEAD have no body, so no code: 400 is an expired session (aws/aws-sdk-js#2219, 2018-08).
+    "400": Row(Kind.ACCESS, _REFRESH),
+    "AuthFailure": Row(Kind.REGION, _OFF),
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": Row(
         Kind.ACCESS,
         "have an administrator run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
@@ -134,13 +146,13 @@ ROWS: dict[str, Row] = {
     "ExpiredTokenException": Row(Kind.ACCESS, _REFRESH),
     "RequestExpired": Row(Kind.ACCESS, _REFRESH),
     "InvalidClientTokenId": Row(Kind.ACCESS, _REFRESH),
-    "UnrecognizedClientException": Row(Kind.ACCESS, _REFRESH),
+    "UnrecognizedClientException": Row(Kind.REGION, _OFF),
     "InvalidAccessKeyId": Row(Kind.ACCESS, _REFRESH),
     "SignatureDoesNotMatch": Row(Kind.ACCESS, _REFRESH),
     "InvalidToken": Row(Kind.ACCESS, _REFRESH),
     "RequestTimeTooSkewed": Row(Kind.ACCESS, _CLOCK),
-    "OptInRequired": Row(Kind.ACCESS, "enable this region for the account, or leave it out of `infra`"),
-    "PendingVerification": Row(Kind.ACCESS, "AWS is still checking the account: try again in some hours"),
+    "OptInRequired": Row(Kind.REGION, _OFF),
+    "PendingVerification": Row(Kind.REGION, "AWS is still checking the account: try again in some hours"),
     "Blocked": Row(Kind.ACCESS, "the account is blocked: see AWS's mail to its owner"),
     "AccountDisabled": Row(Kind.ACCESS, "the account is disabled: contact AWS support"),
     "InvalidIamInstanceProfileArn.NotFound": Row(Kind.ACCESS, _SETUP),
@@ -162,13 +174,20 @@ ROWS: dict[str, Row] = {
 # Met once for each pool under a shortage; AWS's message is 200 characters of the code and the zone again.
 _SAYS_IT_ALL = ("InsufficientInstanceCapacity",)
 _LOCAL_URL = re.compile(r"(https?://127\.0\.0\.1:\d+)/[^\s\"']*")  # the embedded cloud's path is its secret
-_PROFILE_IN_MESSAGE = "iaminstanceprofile"  # RunInstances says so with InvalidParameterValue
+_TYPE_UNKNOWN = re.compile(r"invalid value '[^']*' for instancetype", re.IGNORECASE)
+
+
+def names_profile(code: str, message: str) -> bool:
+    """Whether EC2 refuses a launch for its instance profile: one that is not there, or that it does not know yet."""
+    return code == "InvalidParameterValue" and "iaminstanceprofile" in message.replace(" ", "").lower()
 
 
 def row(code: str, status: int = 400, message: str = "") -> Row | None:
     """What a code means; None for one that nobody has met: it is tried once and never looped on."""
-    if code == "InvalidParameterValue" and _PROFILE_IN_MESSAGE in message.replace(" ", "").lower():
+    if names_profile(code, message):
         return Row(Kind.ACCESS, _SETUP)
+    if code == "InvalidParameterValue" and _TYPE_UNKNOWN.search(message):
+        return Row(Kind.POOL)  # a type that this region does not know; one that the zone lacks is Unsupported
     known = ROWS.get(code)
     if known is None and status >= 500:
         return Row(Kind.UNKNOWN)
@@ -225,9 +244,14 @@ def code_of(error: boto.ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", "unknown"))
 
 
+def message_of(error: boto.ClientError) -> str:
+    """AWS's words for a refusal."""
+    return str(error.response.get("Error", {}).get("Message", ""))
+
+
 def _from_reply(error: boto.ClientError, doing: str, unknown: Kind) -> CloudtrainError:
     code, about = code_of(error), error.response.get("ResponseMetadata", {})
-    message = str(error.response.get("Error", {}).get("Message", ""))
+    message = message_of(error)
     found = row(code, int(about.get("HTTPStatusCode", 400)), message)
     advice = found.advice if found else "this code is unknown here; it is not tried again"
     said = "" if code in _SAYS_IT_ALL else f": {_one_line(message)}"
@@ -248,6 +272,8 @@ def _made(kind: Kind, text: str, code: str) -> CloudtrainError:
             return CloudError(text, code=code)
         case Kind.ACCESS:
             return AccessError(text)
+        case Kind.REGION:
+            return RegionDenied(text)
         case Kind.REQUEST:
             return UsageError(text)
         case Kind.MISSING:

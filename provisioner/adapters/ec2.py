@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from cloudtrain.pricing.model import CapacityType, Pool
-from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
+from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of, names_profile, translated
 from cloudtrain.provisioner.adapters.caller_address import route
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Here, Resources, by_job
@@ -118,6 +118,9 @@ class Ec2Cloud:
             except ClientError as error:
                 if code_of(error).startswith(("InvalidGroup.", "InvalidSecurityGroup")):
                     resources.forget(request.job_id)  # swept by somebody, or too new to be seen
+                if names_profile(code_of(error), message_of(error)) and self._iam_shows(request.instance_profile):
+                    text = f"launch in {pool}: EC2 does not know the instance profile {request.instance_profile} yet"
+                    raise CloudUnreachable(f"{text}: IAM, which has it, tells all regions within minutes") from error
                 raise
         machine = self._machine(made["Instances"][0]) if made["Instances"] else None
         if machine is None:
@@ -164,6 +167,14 @@ class Ec2Cloud:
             if region not in self._regions:
                 self._regions[region] = Resources(lambda: self._ec2(region), region)
             return self._regions[region]
+
+    def _iam_shows(self, profile: str) -> bool:
+        """Whether IAM has the instance profile, with a role in it; False where it can't be asked."""
+        try:
+            shown = self._clients.client("iam", "us-east-1").get_instance_profile(InstanceProfileName=profile)
+            return bool(shown["InstanceProfile"]["Roles"])
+        except (ClientError, BotoCoreError):
+            return False
 
     def _machine(self, instance: InstanceTypeDef, spot_status: str | None = None) -> Machine | None:
         """The instance as ours; None for one that carries the job's tag and was not launched by this program."""

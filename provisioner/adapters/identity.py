@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from cloudtrain.provisioner.account.facts import Identity
-from cloudtrain.provisioner.adapters.aws_errors import translated
+from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.errors import RegionDenied
 
 if TYPE_CHECKING:
     import boto3
@@ -29,11 +30,36 @@ _RENEWED = frozenset(
 
 
 def identify(clients: Clients, region: str) -> Identity:
-    """Ask STS who we are: one call, which needs no permission. Raises AccessError without valid credentials."""
+    """Ask STS who we are: one call, which needs no permission; a second one where the region is off.
+
+    Raises AccessError without valid credentials, RegionDenied where the region is off for the account.
+    """
     with translated(f"asking AWS who you are, in {region}"):
-        caller = clients.client("sts", region).get_caller_identity()
+        try:
+            caller = clients.client("sts", region).get_caller_identity()
+        except ClientError as error:
+            if code_of(error) == "InvalidClientTokenId" and _known_elsewhere(clients, region):
+                raise RegionDenied(
+                    f"region {region} is not enabled for this account: "
+                    f"`aws account enable-region --region-name {region}` (some minutes), or use another --region"
+                ) from None
+            raise
         ends = _expires_at(clients.session()) if clients.cloud == "aws" else None
     return Identity(caller["Account"], caller["Arn"], stable_owner(caller["UserId"]), ends)
+
+
+def _known_elsewhere(clients: Clients, region: str) -> bool:
+    """Whether STS knows the credentials where every account is: in a region that is off, it knows none.
+
+    Source: IAM user guide, "Manage AWS STS in an AWS Region"; aws/aws-sdk-ruby#2850 (2023-05); read 2026-11.
+    """
+    if region == DEFAULT_REGION or clients.cloud == "local":
+        return False
+    try:
+        clients.client("sts", DEFAULT_REGION).get_caller_identity()
+    except (ClientError, BotoCoreError):
+        return False
+    return True
 
 
 def default_region(clients: Clients) -> str:

@@ -13,7 +13,7 @@ from botocore.parsers import ResponseParserError
 
 from cloudtrain.provisioner.account.facts import Unread, Why
 from cloudtrain.provisioner.adapters.aws_errors import Kind, code_of, row
-from cloudtrain.provisioner.errors import CloudtrainError
+from cloudtrain.provisioner.errors import CloudtrainError, RegionDenied
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -87,6 +87,8 @@ def unread(error: BaseException, action: str) -> Unread:
     """Why a call failed: botocore's error, or ours, which has botocore's as its cause."""
     cause = error.__cause__ if isinstance(error, CloudtrainError) and error.__cause__ else error
     words = " ".join(str(cause).split())[:_LONGEST]
+    if isinstance(cause, RegionDenied):
+        return Unread(Why.REGION_OFF, action, words)
     if isinstance(cause, boto.ClientError):
         words = f"{code_of(cause)}: {cause.response.get('Error', {}).get('Message', '')}"[:_LONGEST].rstrip(" :.")
         return Unread(_why(cause), action, words)
@@ -107,6 +109,6 @@ def _why(error: boto.ClientError) -> Why:
         return Why.INVALID
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400))
     known = row(code, status)
-    if known is not None and known.kind is Kind.ACCESS:
+    if known is not None and known.kind in (Kind.ACCESS, Kind.REGION):
         return Why.DENIED
     return Why.UNREACHABLE if known is not None and known.kind is Kind.UNKNOWN else Why.REFUSED

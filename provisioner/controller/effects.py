@@ -36,6 +36,7 @@ from cloudtrain.provisioner.errors import (
     Conflict,
     NotFound,
     QuotaExceeded,
+    RegionDenied,
     RemoteError,
     UsageError,
 )
@@ -86,10 +87,9 @@ class Effects:
             case at.Collect():
                 return self._collect(record)
             case at.Sweep():
-                regions = {a.pool.region for a in record.attempts}
                 try:
-                    return Swept(self._reach.cloud.sweep(record.job_id, sorted(regions)) if regions else ())
-                except CloudUnreachable as error:
+                    return Swept(self._reach.cloud.sweep(record.job_id, record.regions) if record.regions else ())
+                except (CloudUnreachable, AccessError) as error:
                     return Swept((str(error),))
         return None
 
@@ -123,6 +123,8 @@ class Effects:
             return LaunchRefused(attempt.generation, str(error), quota=True)
         except (CloudError, NotFound) as error:
             return LaunchRefused(attempt.generation, str(error))
+        except RegionDenied as error:
+            return LaunchRefused(attempt.generation, str(error), denied=True)
         except (AccessError, UsageError) as error:
             return LaunchRefused(attempt.generation, str(error), fatal=True)
 

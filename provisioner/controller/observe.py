@@ -42,12 +42,11 @@ class Observer:
         """One pass over everything the job has. Blocks at most a few time-outs; idempotent."""
         if cloud_gone():
             return Observed(machines=None, wanted=wanted, cloud_gone=True)
-        regions = {a.pool.region for a in record.attempts} or {record.region}
         machines: tuple[Machine, ...] | None = ()
         self.trouble = None
-        if record.attempts:
+        if record.regions:
             try:
-                machines = self._reach.cloud.machines(record.job_id, sorted(regions))
+                machines = self._reach.cloud.machines(record.job_id, record.regions)
             except CloudGone:
                 return Observed(machines=None, wanted=wanted, cloud_gone=True)
             except CloudUnreachable as error:

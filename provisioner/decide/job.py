@@ -145,7 +145,7 @@ def _conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits:
     if reason is EndReason.INTERRUPTED:
         avoid = Avoid(new.pool, now + limits.avoid_s, "reclaimed")
         return replace(record, preemptions=record.preemptions + 1, avoid=(*record.avoid, avoid)), lines
-    if reason in (EndReason.NO_CAPACITY, EndReason.QUOTA, EndReason.BOOT_TIMEOUT):
+    if reason in (EndReason.NO_CAPACITY, EndReason.QUOTA, EndReason.DENIED, EndReason.BOOT_TIMEOUT):
         avoid = Avoid(new.pool, now + limits.avoid_s, new.end_detail or str(reason))
         record = replace(record, avoid=(*record.avoid, avoid))
     last_words = (
@@ -241,12 +241,15 @@ def _next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobRec
 
 
 def _out_of_pools(record: JobRecord) -> tuple[JobRecord, list[str]]:
-    """Every pool has refused. Where it was the quota each time, waiting would not help: leave is what is missing."""
+    """Every pool has refused. Where it was the quota or a permission each time, waiting would not help."""
     tried = len({a.pool for a in record.attempts})
     last = record.attempts[-1].end_detail if record.attempts else None
     words = f"; the last: {last}" if last else ""
     if record.attempts and all(a.end_reason is EndReason.QUOTA for a in record.attempts):
         detail = f"the account's quotas allow none of the pools{words}"
+        return replace(record, outcome=EndReason.REFUSED, detail=detail), [detail]
+    if record.attempts and all(a.end_reason in (EndReason.QUOTA, EndReason.DENIED) for a in record.attempts):
+        detail = f"the account may use none of the pools{words}"
         return replace(record, outcome=EndReason.REFUSED, detail=detail), [detail]
     detail = f"no capacity: {tried} pools refused; try later, other accelerators, or use_spot: false{words}"
     return replace(record, outcome=EndReason.NO_CAPACITY, detail=detail), [detail]
@@ -314,6 +317,8 @@ def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEF
     record, lines = _conclude(record, old, new, now, limits)
     if isinstance(outcome, LaunchRefused) and outcome.quota:
         record = _avoid_like(record, old, outcome.detail, now, limits, family=True)
+    if isinstance(outcome, LaunchRefused) and outcome.denied:
+        record = _avoid_like(record, old, outcome.detail, now, limits, family=False)
     if isinstance(outcome, LaunchUnknown) and new.phase is Phase.ENDED:  # an outage or a throttle is the region's
         record = _avoid_like(record, old, outcome.detail, now, limits, family=False)
     return Decision(record, (), (*events, *lines))
@@ -327,9 +332,8 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) 
         case Launched(machine=machine):
             text = f"attempt {old.generation}: {machine.instance_id} at ${old.prices[0].usd_per_hour}/h"
             return at.launched(old, machine), (text,)
-        case LaunchRefused(detail=detail, fatal=fatal, quota=quota):
-            reason = EndReason.REFUSED if fatal else EndReason.QUOTA if quota else EndReason.NO_CAPACITY
-            return at.ended(old, reason, detail, now), ()
+        case LaunchRefused(detail=detail):
+            return at.ended(old, _refusal(outcome), detail, now), ()
         case LaunchUnknown():
             return _launch_unknown(old, outcome, now, limits)
         case Shipped() if old.started_at is not None:
@@ -345,6 +349,12 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) 
             paid = price if price is not None else old.prices[-1].usd_per_hour
             return replace(old, prices=(*old.prices, PricePoint(now, paid))), ()
     raise AssertionError(outcome)
+
+
+def _refusal(outcome: LaunchRefused) -> EndReason:
+    if outcome.fatal:
+        return EndReason.REFUSED
+    return EndReason.DENIED if outcome.denied else EndReason.QUOTA if outcome.quota else EndReason.NO_CAPACITY
 
 
 def _launch_unknown(

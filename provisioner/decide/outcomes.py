@@ -29,13 +29,15 @@ class Launched:
 class LaunchRefused:
     """RunInstances said no. ``fatal``: no other pool would say yes (permission, a wrong request).
 
-    ``quota`` widens the refusal to all pools of the same region, instance family letter and capacity type.
+    ``quota`` widens the refusal to all pools of the same region, instance family letter and capacity type; ``denied``
+    to all of the region.
     """
 
     generation: int
     detail: str
     fatal: bool = False
     quota: bool = False
+    denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

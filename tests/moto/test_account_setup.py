@@ -16,11 +16,12 @@ from moto.iam.models import iam_backends
 from cloudtrain.provisioner.account import policies, setup_plan
 from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.account.setup_plan import ROLE, SPOT_ROLE, Wanted, wanted
-from cloudtrain.provisioner.adapters import account_setup
+from cloudtrain.provisioner.adapters import account_setup, account_teardown
+from cloudtrain.provisioner.adapters.account_facts import bucket
 from cloudtrain.provisioner.adapters.account_parts import account, parts
 from cloudtrain.provisioner.adapters.account_setup import State, bucket_region, carry_out, find_bucket, survey
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.errors import AccessError
+from cloudtrain.provisioner.errors import AccessError, RegionDenied
 
 ACCOUNT = "123456789012"
 US, EU = "us-east-1", "eu-west-1"
@@ -189,6 +190,56 @@ def test_a_name_that_another_account_has_is_said(clients: Clients) -> None:
     done = set_up(clients, want())
     assert "s3:ListBucket" in str(done["bucket"])
     assert done["machine role"] is None
+
+
+def test_a_second_name_that_another_account_has_taken_keeps_nobody_from_the_first(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = clients.client("s3", US)
+    taken = f"cloudtrain-{ACCOUNT}-{US}"
+    real = s3.head_bucket
+
+    def head(**asked: Any) -> Any:
+        if asked["Bucket"] == taken:
+            raise ClientError({"Error": {"Code": "403", "Message": "Forbidden"}}, "HeadBucket")
+        return real(**asked)
+
+    monkeypatch.setattr(s3, "head_bucket", head)
+    assert find_bucket(clients, ME, US) is None
+    found = bucket(clients, ME, US)
+    assert (found.name, found.denied) == (None, None)
+    assert set_up(clients, want())["bucket"] is None
+    assert find_bucket(clients, ME, US) == f"{taken}-an"
+
+
+def test_a_region_that_an_organization_has_closed_keeps_no_account_from_being_taken_down(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = account(clients, ME, want())
+    regions = {"Regions": [{"RegionName": US}, {"RegionName": EU}]}  # moto takes seconds for each
+    monkeypatch.setattr(clients.client("ec2", US), "describe_regions", lambda: regions)
+    closed = clients.client("ec2", EU)
+    response: Any = {"Error": {"Code": "UnauthorizedOperation", "Message": "explicit deny in a service control policy"}}
+
+    def deny(**_: Any) -> Any:
+        raise ClientError(response, "DescribeInstances")
+
+    closed.meta.events.register_first("before-call.ec2.DescribeInstances", deny)
+    assert account_teardown.machines(it) == ()
+    clients.client("ec2", US).meta.events.register_first("before-call.ec2.DescribeInstances", deny)
+    with pytest.raises(RegionDenied, match=f"looking for machines in {US}"):
+        account_teardown.machines(it)
+
+
+def test_a_role_that_iam_still_holds_to_be_in_its_profile_is_deleted_a_moment_later(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up(clients, want())
+    refuse(clients, "iam", "DeleteRole", "DeleteConflict", times=2)
+    for removal in account_teardown.removals(account(clients, ME, want())):
+        assert account_teardown.take_away(removal) is None
+    with pytest.raises(ClientError, match="NoSuchEntity"):
+        clients.client("iam", US).get_role(RoleName=ROLE)
 
 
 def test_a_name_that_another_account_takes_meanwhile_is_said(clients: Clients) -> None:

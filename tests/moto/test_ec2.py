@@ -21,6 +21,7 @@ from cloudtrain.provisioner.errors import (
     CloudGone,
     CloudUnreachable,
     PoolUnavailable,
+    RegionDenied,
     UsageError,
 )
 from cloudtrain.provisioner.model import TAG_LOCAL_SSH, Endpoint, Image, Machine
@@ -109,7 +110,7 @@ def test_a_group_whose_reply_was_lost_is_found(world: MotoWorld) -> None:
 def test_a_foreign_group_of_that_name_is_not_taken_over(world: MotoWorld) -> None:
     vpc_id = world.cloud._resources(REGION)._default_vpc()
     ec2(world).create_security_group(GroupName=f"cloudtrain-{world.job}", Description="not ours", VpcId=vpc_id)
-    with pytest.raises(CloudError, match=r"InvalidGroup\.Duplicate"):
+    with pytest.raises(CloudUnreachable, match=r"InvalidGroup\.Duplicate"):  # ours, not seen yet, says the same
         world.cloud.prepare(world.job, "AIDAOWNER", [REGION])
 
 
@@ -161,7 +162,7 @@ def test_a_zone_without_a_default_subnet_is_named(world: MotoWorld) -> None:
         ("InsufficientInstanceCapacity", PoolUnavailable),
         ("BrandNewCode", PoolUnavailable),
         ("RequestLimitExceeded", CloudUnreachable),
-        ("UnauthorizedOperation", AccessError),
+        ("UnauthorizedOperation", RegionDenied),
         ("InvalidParameterValue", UsageError),
     ],
 )
@@ -173,6 +174,21 @@ def test_a_refusal_is_one_call_and_one_line(world: MotoWorld, code: str, wanted:
     assert type(caught.value) is wanted
     assert len(str(caught.value).splitlines()) == 1
     assert calls == {"RunInstances": 1}
+
+
+@pytest.mark.parametrize(("roles", "wanted"), [([{"RoleName": "r"}], CloudUnreachable), ([], AccessError)])
+def test_an_instance_profile_that_iam_shows_and_ec2_does_not_know_yet_is_asked_for_again(
+    world: MotoWorld, roles: list[dict[str, str]], wanted: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {"InstanceProfile": {"Roles": roles}}
+    monkeypatch.setattr(world.clients.client("iam", REGION), "get_instance_profile", lambda **_: shown)
+    text = (
+        "Value (cloudtrain-machine) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+    )
+    world.refuse("RunInstances", "InvalidParameterValue", text, times=1)
+    with pytest.raises(wanted) as caught:
+        world.cloud.launch(launch_request(world))
+    assert type(caught.value) is wanted
 
 
 def test_a_group_that_vanished_is_made_anew_by_the_next_try(world: MotoWorld) -> None:

@@ -95,10 +95,12 @@ class MotoWorld:
         """Let a function know of each call of an EC2 action in us-east-1, before botocore does anything with it."""
         self._register(f"before-parameter-build.ec2.{action}", action, lambda **_: look(), None)
 
-    def refuse(self, action: str, code: str, *, status: int = 400, times: int | None = None) -> None:
+    def refuse(
+        self, action: str, code: str, message: str = "no", *, status: int = 400, times: int | None = None
+    ) -> None:
         """Refuse an EC2 action in us-east-1. The call doesn't reach moto."""
         parsed = {
-            "Error": {"Code": code, "Message": "no"},
+            "Error": {"Code": code, "Message": message},
             "ResponseMetadata": {"HTTPStatusCode": status, "RequestId": "req-1"},
         }
         reply = SimpleNamespace(status_code=status)

@@ -275,7 +275,7 @@ def test_public_access_that_is_not_blocked_is_a_warning_with_the_whole_command()
 
 
 @pytest.mark.parametrize(
-    ("can_be_made", "level"), [(True, Level.WARN), (False, Level.FAIL), (None, Level.FAIL)], ids=str
+    ("can_be_made", "level"), [(True, Level.WARN), (False, Level.FAIL), (None, Level.WARN)], ids=str
 )
 def test_a_missing_spot_role_is_a_failure_unless_ec2_may_make_it(can_be_made: bool | None, level: Level) -> None:
     finding = account("spot-role", spot_role=SpotRole(False, can_be_made))

@@ -18,6 +18,7 @@ from cloudtrain.provisioner.errors import (
     NotFound,
     PoolUnavailable,
     QuotaExceeded,
+    RegionDenied,
     UsageError,
 )
 from cloudtrain.trainer import storage
@@ -26,6 +27,7 @@ CLASSES = {
     Kind.POOL: PoolUnavailable,
     Kind.QUOTA: QuotaExceeded,
     Kind.ACCESS: AccessError,
+    Kind.REGION: RegionDenied,
     Kind.OVER: AttemptOver,
     Kind.UNKNOWN: CloudUnreachable,
     Kind.REQUEST: UsageError,
@@ -80,7 +82,10 @@ def test_each_row(code: str) -> None:
         ("IdempotentParameterMismatch", 400, AttemptOver),
         ("IdempotentInstanceTerminated", 400, AttemptOver),
         ("InvalidParameterValue", 400, UsageError),
-        ("UnauthorizedOperation", 403, AccessError),
+        ("UnauthorizedOperation", 403, RegionDenied),
+        ("AuthFailure", 401, RegionDenied),
+        ("400", 400, AccessError),
+        ("InvalidGroup.Duplicate", 400, CloudUnreachable),
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, AccessError),
         ("RequestExpired", 400, AccessError),
         ("InvalidInstanceID.NotFound", 400, NotFound),
@@ -112,6 +117,11 @@ def test_an_unknown_server_error_says_nothing_about_the_call() -> None:
 def test_a_missing_instance_profile_is_not_a_bug_of_ours() -> None:
     text = "Value (nobody) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
     assert type(translate(refused("InvalidParameterValue", text), "launch")) is AccessError
+
+
+def test_a_type_that_a_region_does_not_know_costs_its_pools_alone() -> None:
+    text = "Invalid value 'g6e.xlarge' for InstanceType."
+    assert type(translate(refused("InvalidParameterValue", text), "launch", launching=True)) is PoolUnavailable
 
 
 def test_long_and_encoded_messages_are_cut() -> None:

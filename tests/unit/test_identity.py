@@ -5,13 +5,17 @@ import json
 import os
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from cloudtrain.provisioner.account.facts import Why
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.identity import default_region, identify, stable_owner
-from cloudtrain.provisioner.errors import AccessError
+from cloudtrain.provisioner.adapters.reading import unread
+from cloudtrain.provisioner.errors import AccessError, RegionDenied
 
 LATER = "2031-05-01T10:00:00Z"
 LATER_AT = 1_935_396_000.0
@@ -53,6 +57,24 @@ def test_keys_without_an_end_have_none() -> None:
         found = identify(Clients("aws"), "us-east-1")
     assert (found.account, found.partition, found.expires_at) == ("123456789012", "aws", None)
     assert found.owner
+
+
+def test_a_region_that_is_off_is_not_taken_for_wrong_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mock_aws():
+        clients = Clients("aws")
+
+        def off(**_: Any) -> Any:
+            response: Any = {"Error": {"Code": "InvalidClientTokenId", "Message": "The security token is invalid."}}
+            raise ClientError(response, "GetCallerIdentity")
+
+        monkeypatch.setattr(clients.client("sts", "eu-south-2"), "get_caller_identity", off)
+        with pytest.raises(RegionDenied, match="`aws account enable-region --region-name eu-south-2`") as caught:
+            identify(clients, "eu-south-2")
+        assert unread(caught.value, "sts:GetCallerIdentity").why is Why.REGION_OFF
+        monkeypatch.setattr(clients.client("sts", "us-east-1"), "get_caller_identity", off)
+        with pytest.raises(AccessError, match="InvalidClientTokenId") as wrong:
+            identify(clients, "eu-south-2")
+        assert unread(wrong.value, "sts:GetCallerIdentity").why is Why.INVALID
 
 
 def test_keys_of_the_environment_end_when_it_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.errors import (
+    AccessError,
     CloudUnreachable,
     PoolUnavailable,
     QuotaExceeded,
+    RegionDenied,
 )
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
@@ -115,6 +121,55 @@ def test_a_quota_refusal_skips_every_pool_under_the_same_quota(bench: Bench, wor
     assert (record.outcome, record.attempts[0].end_reason) == (EndReason.REFUSED, EndReason.QUOTA)
     assert "quota L-3819A6DF" in (record.detail or "")
     assert world.cloud.count("launch") == 1
+
+
+def off(world: World, region: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region that is off for the account: EC2 and SSM refuse every call there."""
+
+    def refusing(call: Callable[..., object], region_of: Callable[..., Iterable[str]]) -> Callable[..., object]:
+        def refuse(*args: Any) -> object:
+            if region in region_of(*args):
+                raise RegionDenied(f"{region}: AuthFailure")
+            return call(*args)
+
+        return refuse
+
+    cloud = world.cloud
+    monkeypatch.setattr(cloud, "find_image", refusing(cloud.find_image, lambda image, where: [where]))
+    monkeypatch.setattr(cloud, "machines", refusing(cloud.machines, lambda job, regions: regions))
+    monkeypatch.setattr(cloud, "sweep", refusing(cloud.sweep, lambda job, regions: regions))
+
+
+def elsewhere(zone: str) -> Offering:
+    return replace(offering(zone, "0.10"), pool=replace(offering(zone, "0.10").pool, region="eu-south-2"))
+
+
+def test_a_region_that_is_off_costs_its_own_pools_alone_and_nothing_is_asked_there_again(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off(world, "eu-south-2", monkeypatch)
+    record = Bench(tmp_path, world, (elsewhere("eus2-az1"), elsewhere("eus2-az2"), *OFFERINGS)).run()
+    assert record.status is JobStatus.SUCCEEDED
+    assert [(a.pool.region, a.end_reason) for a in record.attempts] == [
+        ("eu-south-2", EndReason.DENIED),
+        ("us-east-1", EndReason.SUCCEEDED),
+    ]
+    nothing_left(world)
+
+
+def test_a_job_whose_every_region_is_off_ends_for_want_of_a_permission(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off(world, "eu-south-2", monkeypatch)
+    record = Bench(tmp_path, world, (elsewhere("eus2-az1"), elsewhere("eus2-az2"))).run()
+    assert (record.status, record.outcome) == (JobStatus.FAILED, EndReason.REFUSED)
+    assert record.detail == "the account may use none of the pools; the last: eu-south-2: AuthFailure"
+
+
+def test_a_job_that_may_not_clear_up_ends_all_the_same(bench: Bench, world: World) -> None:
+    world.cloud.faults.add("sweep", AccessError("no permission for ec2:DescribeVolumes"), times=10_000)
+    assert bench.run().status is JobStatus.SUCCEEDED
+    assert "some of its resources are still there" in bench.events()
 
 
 def test_a_job_that_fails_is_not_run_again(tmp_path: Path) -> None:

@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from cloudtrain.provisioner.account.facts import Ami, DryRun, EbsKey, ImageFacts, Level, Network, Unread, Wants, Why
+from cloudtrain.provisioner.account.facts import (
+    Ami,
+    DryRun,
+    EbsKey,
+    ImageFacts,
+    Level,
+    MachineRole,
+    Network,
+    Unread,
+    Wants,
+    Why,
+)
 from cloudtrain.provisioner.model import AwsOptions
 
 from .account_world import DENIED, FACTS, REGION_FACTS, WANTS, findings, offering, region, subnet, troubles
@@ -250,6 +261,15 @@ def test_a_denied_action_is_named_once_for_both_markets() -> None:
 def test_an_unnamed_denial_is_one_of_run_instances() -> None:
     finding = region("dry-run", dry_runs=(DryRun(POOLS[0], "UnauthorizedOperation", "encoded"),))
     assert "ec2:RunInstances" in finding.what
+
+
+def test_a_profile_that_ec2_does_not_know_yet_keeps_no_launch_back() -> None:
+    words = "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+    regions = (replace(REGION_FACTS, dry_runs=(DryRun(POOLS[0], "InvalidParameterValue", words),)),)
+    [finding] = troubles(replace(FACTS, regions=regions))
+    assert (finding.check, finding.level, finding.pools) == ("dry-run", Level.WARN, ())
+    missing = MachineRole("cloudtrain-machine", profile_exists=False)
+    assert [f.check for f in troubles(replace(FACTS, regions=regions, role=missing))] == ["role"]
 
 
 def test_a_refusal_that_another_check_explains_is_not_said_twice() -> None:
