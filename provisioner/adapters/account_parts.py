@@ -178,7 +178,11 @@ def _enforce_owner(it: Account) -> None:
 def _see_encryption(it: Account) -> Seen:
     """Any default will do: a KMS key that somebody chose is not replaced."""
     found = _setting(lambda: it.s3.get_bucket_encryption(**it.mine)["ServerSideEncryptionConfiguration"]["Rules"])
-    return _compared(found, bool(found))
+    rules = (rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in found or ())
+    key = next((k for rule in rules if (k := rule.get("KMSMasterKeyID")) and "alias/aws/s3" not in k), None)
+    # S3 encrypts with a customer's key only for whom IAM or the key's policy lets use it (S3 guide, SSE-KMS, 2026-11).
+    note = f"under {key}: the machines' role needs kms:GenerateDataKey and kms:Decrypt on it" if key else ""
+    return replace(_compared(found, bool(found)), note=note)
 
 
 def _encrypt(it: Account) -> None:

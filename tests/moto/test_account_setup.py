@@ -192,6 +192,20 @@ def test_a_name_that_another_account_has_is_said(clients: Clients) -> None:
     assert done["machine role"] is None
 
 
+def test_a_customer_key_of_the_bucket_is_kept_and_what_machines_need_then_is_said(clients: Clients) -> None:
+    it, key = want(), f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1"
+    set_up(clients, it)
+    rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}}
+    clients.client("s3", US).put_bucket_encryption(
+        Bucket=it.bucket,
+        ServerSideEncryptionConfiguration={"Rules": [rule]},  # type: ignore[list-item]
+    )
+    seen = {part.what: found for part, found in survey(parts(account(clients, ME, it))).items()}
+    assert seen["encryption"].state is State.THERE
+    assert seen["encryption"].note == f"under {key}: the machines' role needs kms:GenerateDataKey and kms:Decrypt on it"
+    assert seen["upload clean-up"].note == ""
+
+
 def test_a_second_name_that_another_account_has_taken_keeps_nobody_from_the_first(
     clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
