@@ -51,20 +51,25 @@ def command(output: str) -> None:
         click.echo(tables.jobs(shown, wide=output == "wide"))
         if len(rows) > len(shown):
             say(f"{len(rows) - len(shown)} older ones are not shown; `cloudtrain ls -o wide` shows all")
-    _notes(records[:TABLE_ROWS], now, said={record.job_id for record in live})
+    _notes(records[:TABLE_ROWS], home, now, said={record.job_id for record in live})
 
 
-def _notes(records: list[JobRecord], now: float, *, said: set[str]) -> None:
-    """Why jobs failed of late (but for those that were just said to be lost), and the next likely command."""
+def _notes(records: list[JobRecord], home: Home, now: float, *, said: set[str]) -> None:
+    """Why jobs failed of late (but for those that were just said to be lost), which of them another computer drives,
+    and the next likely command."""
+    elsewhere = [record.job_id for record in records if not record.status.final and record.driver != home.id]
+    for job_id in elsewhere:
+        say(f"{job_id} is driven from another computer, and shown as it was; `cloudtrain adopt {job_id}` takes it over")
     for record in records:
         late = record.finished_at is not None and now - record.finished_at < NEWS_S
         if record.status is JobStatus.FAILED and record.detail and late and record.job_id not in said:
             say(f"{record.job_id}: {printable(record.detail)}")
-    live = next((record.job_id for record in records if not record.status.resting), None)
-    stopped = next((record.job_id for record in records if record.status is JobStatus.STOPPED), None)
+    ours = [record for record in records if record.job_id not in elsewhere]
+    live = next((record.job_id for record in ours if not record.status.resting), None)
+    stopped = next((record.job_id for record in ours if record.status is JobStatus.STOPPED), None)
     if live is not None:
         say(f"next: `cloudtrain logs -f {live}` follows a job, `cloudtrain down {live}` ends it")
     if stopped is not None:
         say(f"next: `cloudtrain resume {stopped}` goes on with a stopped job")
-    if records and live is None and stopped is None:
-        say(f"next: `cloudtrain show {records[0].job_id}` tells how a job went")
+    if ours and live is None and stopped is None:
+        say(f"next: `cloudtrain show {ours[0].job_id}` tells how a job went")

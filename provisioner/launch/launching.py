@@ -57,6 +57,11 @@ def refuse_if_live(name: str, home: Home) -> None:
     for stored in SqliteStore(home.db).list(live_only=True):
         if stored.record.spec.name == name:
             job, status = stored.record.job_id, stored.record.status
+            if stored.record.driver != home.id:
+                raise UsageError(
+                    f"job {job} named {name!r} is driven from another computer: `cloudtrain adopt {job}` takes it "
+                    "over, or, once it is over, brings it home; --name gives this one another"
+                )
             go_on = f"go on with it: `cloudtrain resume {job}`" if stored.resting else f"`cloudtrain logs -f {job}`"
             raise UsageError(
                 f"job {job} named {name!r} is {status}: {go_on}, or end it first: `cloudtrain down {job}`; "

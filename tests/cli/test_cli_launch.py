@@ -232,6 +232,15 @@ def test_a_live_name_is_not_launched_again(world: World, job_file: Path) -> None
     assert "named 'digits' is PENDING: `cloudtrain logs -f" in err
 
 
+def test_a_name_that_another_computers_job_has_is_refused_with_adopt(world: World, job_file: Path) -> None:
+    record = world.add()
+    world.change(record.job_id, driver="elsewhere")
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 2
+    assert f"driven from another computer: `cloudtrain adopt {record.job_id}`" in err
+    assert "cloudtrain down" not in err
+
+
 def test_a_stopped_jobs_name_is_taken_too_and_resume_is_named(world: World, job_file: Path) -> None:
     job_id = world.add().job_id
     world.change(job_id, status=JobStatus.STOPPED, outcome=EndReason.STOPPED)

@@ -97,3 +97,12 @@ def test_a_job_lost_with_its_cloud_is_said_in_one_line(world: World) -> None:
     assert f"job {record.job_id}: lost with its cloud" in err
     assert world.store.get(record.job_id).record.outcome is EndReason.CLOUD_LOST
     assert "lost with its cloud" in world.run("ls")[2]  # a later look tells it as well
+
+
+def test_a_job_that_another_computer_took_over_is_not_shown_as_ours(world: World) -> None:
+    record = world.add()
+    world.change(record.job_id, status=JobStatus.RUNNING, driver="elsewhere")
+    err = world.run("ls")[2]
+    assert f"{record.job_id} is driven from another computer" in err
+    assert f"`cloudtrain adopt {record.job_id}`" in err
+    assert "logs -f" not in err and "cloudtrain down" not in err

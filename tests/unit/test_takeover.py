@@ -79,17 +79,14 @@ def test_a_takeover_brings_the_keys_of_a_machine_that_came_meanwhile(
         assert (home.job_dir(record.job_id) / name).read_bytes() == (bench.job_dir / name).read_bytes()
 
 
-@pytest.mark.parametrize(("field", "value"), [("bucket", "somebody-elses"), ("cloud", "local")])
-def test_a_record_that_names_another_bucket_or_cloud_is_not_taken_over(
-    tmp_path: Path, bench: Bench, field: str, value: str
-) -> None:
+def test_a_record_that_names_another_bucket_or_cloud_is_not_taken_over(tmp_path: Path, bench: Bench) -> None:
     bench.run(until=lambda: any(a.step >= 50 for a in bench.world.agents.values()))
     found = takeover.look(bench.world.objects, bench.record.job_id)
     entry = SimpleNamespace(cloud="aws", cloud_id=None)
     access: Any = SimpleNamespace(objects=bench.world.objects, bucket="bucket", entry=entry)
-    wrong = replace(found, record=replace(found.record, **{field: value}))
-    with pytest.raises(UsageError, match="not taken over"):
-        adopting.adopt(wrong, access, Home(tmp_path, tmp_path), tmp_path, {})
+    for wrong in (replace(found.record, bucket="somebody-elses"), replace(found.record, cloud="local")):
+        with pytest.raises(UsageError, match="not taken over"):
+            adopting.adopt(replace(found, record=wrong), access, Home(tmp_path, tmp_path), tmp_path, {})
 
 
 def test_what_a_stranger_put_into_the_bucket_reaches_no_folder_but_the_jobs_own(tmp_path: Path, bench: Bench) -> None:
