@@ -44,7 +44,8 @@ class Bill:
 
 
 def bill(record: JobRecord, now: float) -> Bill:
-    """The bill as it stands at ``now``; a machine that still runs counts up to now."""
+    """The bill as it stands at ``now``; a machine that still runs counts up to now, or to what is known here."""
+    now = now if record.let_go_at is None else record.let_go_at
     lines = tuple(_line(record, index, now) for index in range(len(record.attempts)))
     usd = sum((line.usd for line in lines), Decimal(0))
     on_demand = _on_demand(record, lines)

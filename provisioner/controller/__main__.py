@@ -60,7 +60,7 @@ class Controller:
             JobLoop(wire(self._home, self._store, self._clock, job_id), self._store, self._clock).run()
         except DrivenElsewhere as error:
             record = self._store.get(job_id)
-            taken = replace(record.record, driver="elsewhere", detail=str(error))
+            taken = replace(record.record, driver="elsewhere", detail=str(error), let_go_at=self._clock.now())
             self._store.save(taken, version=record.version, etag=record.etag)
             self._store.add_event(job_id, self._clock.now(), str(error))
         except CloudtrainError as error:

@@ -6,11 +6,12 @@ died between the two finds the bucket's newer copy and takes it up.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.controller.takeover import look, record_key
-from cloudtrain.provisioner.errors import CloudtrainError, Conflict
+from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import ObjectStore, Store
 
@@ -83,6 +84,11 @@ class Journal:
             self._behind = False
         self._keep(record)
         return record
+
+    def look_again(self) -> None:
+        """Raise DrivenElsewhere where another home has taken the job over. A silent bucket says nothing."""
+        with contextlib.suppress(CloudUnreachable, CloudGone, AccessError):
+            see_ours(self.record, self._objects)
 
     def save_locally(self, record: JobRecord) -> None:
         """Keep a record while its bucket does not answer, or is gone. The bucket's copy follows with the next save."""

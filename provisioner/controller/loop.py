@@ -22,6 +22,7 @@ log = logging.getLogger("cloudtrain.loop")
 
 QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
 TROUBLE_PAUSE_S = 2.0
+ASK_DRIVER_S = 60.0  # whether the job is still ours: where nothing happens, no save would tell
 REQUEST_ID = re.compile(r" \(request [^)]*\)")  # differs with each call, and would make old news new
 PAUSE_S = {"aws": (3.0, 5.0), "local": (0.05, 0.5)}  # between passes: while a machine comes up, and while it works
 
@@ -45,6 +46,7 @@ class JobLoop:
         self._store = store
         self._clock = clock
         self._quiet_saved_at = 0.0
+        self._asked_driver_at = clock.now()
         self._first_step_at: float | None = None
         self._told: set[str] = set()
         self._seen = Observed(machines=None)  # the newest look, for the live view
@@ -98,6 +100,9 @@ class JobLoop:
         """Observe, decide, save, act. Returns whether something other than progress changed."""
         record = self._journal.record
         wanted = self._store.get(record.job_id).wanted
+        if self._clock.now() - self._asked_driver_at > ASK_DRIVER_S:
+            self._asked_driver_at = self._clock.now()
+            self._journal.look_again()
         try:
             seen = self._parts.observer.observe(record, wanted, cloud_gone=self._parts.cloud_gone)
         except CloudGone:

@@ -9,9 +9,10 @@ import pytest
 
 from cloudtrain.provisioner import ledger
 from cloudtrain.provisioner.adapters.store import SqliteStore
-from cloudtrain.provisioner.controller import takeover
+from cloudtrain.provisioner.controller import loop, takeover
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
 from cloudtrain.provisioner.errors import Conflict
+from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Phase
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
@@ -48,8 +49,7 @@ def test_stop_keeps_a_checkpoint_and_leaves_nothing_running(bench: Bench, world:
 def test_a_stopped_job_is_driven_by_nobody_and_its_name_stays_taken(bench: Bench, world: World) -> None:
     stopped(bench)
     launches = world.cloud.count("launch")
-    loop = bench.loop()
-    loop.run()
+    bench.loop().run()
     assert world.cloud.count("launch") == launches
     with pytest.raises(Conflict, match="digits"):
         bench.store.add(replace(bench.record, job_id="digits-other1"))
@@ -158,6 +158,26 @@ def test_taking_over_makes_the_old_controller_let_go(tmp_path: Path, bench: Benc
     with pytest.raises(DrivenElsewhere):
         old.pass_once()
     assert world.cloud.live(), "what runs is not touched by a controller that has lost the job"
+
+
+def test_a_controller_to_which_nothing_happens_learns_within_a_minute_that_it_has_lost_the_job(
+    tmp_path: Path, bench: Bench, world: World
+) -> None:
+    bench.run(until=lambda: any(a.step >= 10 for a in world.agents.values()))
+    old = bench.loop()
+    old.open()
+    old.pass_once()
+    takeover.take(takeover.look(world.objects, bench.record.job_id), "another-home", tmp_path, world.objects)
+    world.clock.sleep(loop.ASK_DRIVER_S + 1)
+    with pytest.raises(DrivenElsewhere):
+        old.pass_once()
+
+
+def test_an_old_copy_of_a_record_counts_no_further(bench: Bench, world: World) -> None:
+    record = bench.run(until=lambda: any(a.step >= 10 for a in world.agents.values()))
+    now = world.clock.now()
+    let_go = replace(record, let_go_at=now)
+    assert bill(let_go, now + 86_400).usd == bill(record, now).usd < bill(record, now + 86_400).usd
 
 
 def test_the_bucket_lists_its_jobs(bench: Bench) -> None:
