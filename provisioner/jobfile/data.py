@@ -23,6 +23,8 @@ SKYPILOT_VARIABLES = (
     "SKYPILOT_TASK_ID",
 )
 
+MOST_BYTES = 128 * 1024  # of "NAME=VALUE" and its NUL (execve(2), MAX_ARG_STRLEN; read 2026-11)
+
 # S3 User Guide, "General purpose bucket naming rules", read 2026-11.
 _BUCKET = re.compile(r"(?!xn--|sthree-|amzn-s3-demo-)(?!.*\.\.)(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -48,7 +50,13 @@ def read_envs(source: Source, node: Node) -> Envs:
         if source.is_null(value):
             names.append(str(key.value))
         else:
-            values.append((str(key.value), source.text_or_number(value, f"envs.{key.value}")))
+            text = source.text_or_number(value, f"envs.{key.value}")
+            if len(f"{key.value}={text}".encode()) >= MOST_BYTES:
+                raise source.error(
+                    value,
+                    f"envs.{key.value} has more than 128 KiB, which Linux refuses: put it into a file of the workdir",
+                )
+            values.append((str(key.value), text))
     return Envs(tuple(values), tuple(names))
 
 

@@ -204,3 +204,9 @@ def test_scripts_use_only_variables_that_are_set() -> None:
         "2:8: setup uses SKYPILOT_CLUSTER_INFO, which is not set: of SkyPilot's SKYPILOT_NODE_IPS, "
     )
     assert refusal("setup: [a, b]").startswith("2:8: setup must be text, not a list: write the lines below `setup: |`")
+
+
+def test_a_variable_that_no_process_could_be_started_with_is_refused_before_a_machine_is_paid_for() -> None:
+    most = 128 * 1024 - len("BIG=") - 1
+    assert read(f"envs: {{BIG: {'x' * most}}}").envs == (("BIG", "x" * most),)
+    assert refusal(f"envs: {{BIG: {'x' * (most + 1)}}}").startswith("2:13: envs.BIG has more than 128 KiB")
