@@ -113,6 +113,6 @@ def _list(records: tuple[JobRecord, ...], bucket: str, home: Home, *, as_json: b
         ]
         click.echo(table(rows, ("job", "status", "driven from", "launched")))
     else:
-        say(f"bucket {bucket} holds no jobs")
+        say(f"bucket {bucket} holds no jobs; next: `cloudtrain ls` shows those of this computer")
     if elsewhere is not None:
         say(f"next: `cloudtrain adopt {elsewhere}` takes one over")

@@ -12,7 +12,7 @@ from cloudtrain.pricing import catalog
 from cloudtrain.provisioner.account.facts import Finding, Level, Wants
 from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.plan import require_file
-from cloudtrain.provisioner.cli.words import counted, printable, say
+from cloudtrain.provisioner.cli.words import columns, counted, printable, say
 from cloudtrain.provisioner.errors import EXIT_ACCESS, EXIT_OK
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.jobfile import overrides
@@ -125,14 +125,15 @@ def _words(finding: Finding) -> str:
 
 
 def wrapped(text: str) -> list[str]:
-    """Lines of at most 80 columns, but for words that are longer. A command in backticks goes on behind a backslash, so
-    that it can be copied."""
+    """Lines of at most 80 columns, or the terminal's, but for words that are longer. A command in backticks goes on behind
+    a backslash, so that it can be copied."""
+    width = min(WIDTH, columns() or WIDTH)
     lines, line, in_command = [], "", False
     indent = text[: len(text) - len(text.lstrip())]
     for word in text.strip().split(" "):
         goes_on = in_command
         opens = word.count("`") % 2 == 1 and not in_command
-        room = WIDTH - (2 if in_command or opens else 0)  # for the backslash
+        room = width - (2 if in_command or opens else 0)  # for the backslash
         if line and len(line) + 1 + len(word) > room:
             lines.append(line + (" \\" if goes_on else ""))
             line = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -43,6 +44,7 @@ COMMANDS = {
 }
 HIDDEN = ("controller",)
 ENDING = ("stop", "down")  # what ends the spending is not kept from it by a wrong configuration, which may be anybody's
+_CLICK_MINIMUM = 52  # a narrower terminal gets help that is too wide, unless click is told its width
 UNCONFIGURED = ("config", "completion", "controller")  # they work where the configuration is wrong
 
 
@@ -131,7 +133,9 @@ def main(args: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name must not end the program in an ASCII terminal
     try:
-        code = cli.main(args=args, prog_name="cloudtrain", standalone_mode=False)
+        room = shutil.get_terminal_size().columns
+        narrow = room if room < _CLICK_MINIMUM else None
+        code = cli.main(args=args, prog_name="cloudtrain", standalone_mode=False, terminal_width=narrow)
         sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except CloudtrainError as error:
