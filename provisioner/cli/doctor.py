@@ -125,7 +125,7 @@ def _words(finding: Finding) -> str:
 
 
 def wrapped(text: str) -> list[str]:
-    """Lines of at most 80 columns, or the terminal's, but for words that are longer. A command in backticks goes on behind
+    """Lines that fit 80 columns and the terminal, but for longer words. A command in backticks goes on behind
     a backslash, so that it can be copied."""
     width = min(WIDTH, columns() or WIDTH)
     lines, line, in_command = [], "", False
