@@ -41,8 +41,9 @@ from cloudtrain.provisioner.adapters.region_facts import RegionReader, opt_in
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 PROBE_PREFIX = "control/doctor/"  # below the controllers' own prefix, where machines have no right
 # An SSH server of AWS's own in its largest region (CodeCommit user guide, "SSH connections"; read 2026-11): that a
-# connection opens shows that the network lets SSH out.
+# connection opens shows that the network lets SSH out. That it does not is said only where a second one is silent too.
 AWS_SSH = ("git-codecommit.us-east-1.amazonaws.com", 22)
+AWS_SSH_TOO = ("git-codecommit.eu-west-1.amazonaws.com", 22)
 _EGRESS_S = 3.0
 _ANSWERED = "after-call.sts"  # botocore's event, with the answer's headers
 _MISSING = ("NoSuchEntity",)
@@ -123,6 +124,14 @@ class _AwsClock:
 def _egress(address: tuple[str, int] | None) -> Egress | None:
     if address is None:
         return None
+    found = _tried(address)
+    if found.error is not None and address == AWS_SSH:
+        other = _tried(AWS_SSH_TOO)
+        return found if other.error is not None else other
+    return found
+
+
+def _tried(address: tuple[str, int]) -> Egress:
     name = f"{address[0]}:{address[1]}"
     try:
         with socket.create_connection(address, timeout=_EGRESS_S):
