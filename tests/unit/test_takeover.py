@@ -105,3 +105,13 @@ def test_what_a_stranger_put_into_the_bucket_reaches_no_folder_but_the_jobs_own(
     objects.put(f"{record.control}/attempt-0001.json", b"no json")
     with pytest.raises(CloudtrainError, match=r"attempt-0001.json in the bucket can't be read"):
         takeover.fetch(record, objects, tmp_path)
+
+
+def test_every_job_of_the_bucket_is_listed_the_newest_first(bench: Bench) -> None:
+    objects = bench.world.objects
+    for number in range(60):  # by name, the live one comes first of all
+        name = f"aaa-{number:06}" if number == 0 else f"job-{number:06}"
+        objects.put(takeover.record_key(name), encode(job(job_id=name, created_at=1_800_000_000.0 + number)))
+    access: Any = SimpleNamespace(objects=objects, bucket="bucket")
+    found = [record.job_id for record in adopting.in_bucket(access)]
+    assert (len(found), found[0], found[-1]) == (60, "job-000059", "aaa-000000")
