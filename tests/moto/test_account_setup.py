@@ -196,10 +196,8 @@ def test_a_customer_key_of_the_bucket_is_kept_and_what_machines_need_then_is_sai
     it, key = want(), f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1"
     set_up(clients, it)
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}}
-    clients.client("s3", US).put_bucket_encryption(
-        Bucket=it.bucket,
-        ServerSideEncryptionConfiguration={"Rules": [rule]},  # type: ignore[list-item]
-    )
+    encryption: Any = {"Rules": [rule]}
+    clients.client("s3", US).put_bucket_encryption(Bucket=it.bucket, ServerSideEncryptionConfiguration=encryption)
     seen = {part.what: found for part, found in survey(parts(account(clients, ME, it))).items()}
     assert seen["encryption"].state is State.THERE
     assert seen["encryption"].note == f"under {key}: the machines' role needs kms:GenerateDataKey and kms:Decrypt on it"
