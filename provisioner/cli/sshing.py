@@ -138,6 +138,8 @@ def _host_alias(job_id: str, attempt: Attempt) -> str:
 
 def _entry(job_id: str, attempt: Attempt, target: Target, job_dir: Path) -> str:
     """ssh_config(5), 2026-11. Nothing is asked, nothing is learnt, no agent is lent."""
+    if any(c.isspace() or not c.isprintable() or c in '"%' for c in target.user):  # of an adopted record: others' words
+        raise CloudtrainError(f"job {job_id} names a login user {target.user!r} that ssh's configuration can't hold")
     lines = [
         f"HostName {target.endpoint.host}",
         f"Port {target.endpoint.port}",

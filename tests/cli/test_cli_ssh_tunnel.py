@@ -101,6 +101,13 @@ def test_the_entry_means_to_ssh_what_it_says(tmp_path: Path) -> None:
     )
 
 
+def test_a_login_user_brings_no_line_of_its_own_into_the_configuration(tmp_path: Path) -> None:
+    for user in ("ubuntu\n  ProxyCommand id", "a b", "%h"):
+        target = Target(Endpoint("10.0.0.5", 22), user, (KEY,), tmp_path / "key")
+        with pytest.raises(CloudtrainError, match="names a login user"):
+            sshing._entry("digits-1", ATTEMPT, target, tmp_path)
+
+
 def test_a_folder_that_ssh_can_not_name_is_refused(tmp_path: Path) -> None:
     for name in ('a"b', "a\nb", "${HOME}"):
         with pytest.raises(CloudtrainError, match="set CLOUDTRAIN_HOME"):
