@@ -38,9 +38,9 @@ def attend(job_id: str, home: Home, *, json: bool, after: int = 0) -> int:
 
     Ctrl-C asks whether to detach or to stop; a second one, or the first where nobody can be asked, detaches.
     """
-    say(f"job {job_id} is under way; Ctrl-C asks whether to leave it running")
     store = open_store(home)
     try:
+        say(f"job {job_id} is under way; Ctrl-C asks whether to leave it running")
         record = _follow(job_id, home, after=after)
     except KeyboardInterrupt:
         record = store.get(job_id).record

@@ -75,6 +75,7 @@ def command(
             return EXIT_OK
         mounts = data.upload(found, prepared.job_id, access)
         job_id = launching.submit(prepared, shot, access, mounts, home=home)
+        return detached(job_id, json=as_json) if detach else attend(job_id, home, json=as_json)
     except KeyboardInterrupt:
         if _stored(home, prepared.job_id):
             say(goes_on(prepared.job_id))
@@ -82,7 +83,6 @@ def command(
     finally:
         if not _stored(home, prepared.job_id):
             shutil.rmtree(home.job_dir(prepared.job_id), ignore_errors=True)  # the snapshot of what was not launched
-    return detached(job_id, json=as_json) if detach else attend(job_id, home, json=as_json)
 
 
 def _stored(home: Home, job_id: str) -> bool:

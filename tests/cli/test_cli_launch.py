@@ -332,6 +332,18 @@ def test_ctrl_c_right_after_the_start_does_not_leave_silently(
     assert (world.home.root / "jobs" / the_job(world) / "snapshot.tar").exists()
 
 
+def test_ctrl_c_between_the_start_and_the_following_does_not_leave_silently(
+    world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(attend, "open_store", interrupted)
+    code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
+    assert code == 130
+    assert f"job {the_job(world)} goes on by itself" in err
+
+
 def test_a_controller_that_died_is_brought_back_while_following(world: World, job_file: Path) -> None:
     def dies(world: World) -> None:
         world.controller_lives = False
