@@ -120,11 +120,15 @@ class Person:
 
 
 def until(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait for something to hold."""
+    """Wait for something to hold. Most looks are commands, in processes of their own: they leave the processors free
+    for twice the time that they took, for what is waited for."""
     deadline = time.monotonic() + patience_s
-    while not holds():
+    while True:
+        looked_at = time.monotonic()
+        if holds():
+            return
         assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for: {what}"
-        time.sleep(0.05)
+        time.sleep(min(1.0, max(0.05, 2 * (time.monotonic() - looked_at))))
 
 
 def counting_job(folder: Path, *, steps: int, pause_s: float = 0.02) -> Path:
