@@ -198,7 +198,7 @@ class Store(Protocol):
         ...
 
     def want(self, job_id: str, wanted: str) -> None:
-        """Say what the person wants of the job: "run", "stop" or "cancel". Never conflicts."""
+        """Say what the person wants of the job: "run", "stop" or "cancel". Never conflicts; no stop undoes a cancel."""
         ...
 
     def set_live(self, job_id: str, document: str) -> None:

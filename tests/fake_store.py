@@ -54,7 +54,8 @@ class FakeStore:
 
     def want(self, job_id: str, wanted: str) -> None:
         row = self._row(job_id)
-        row.stored = Stored(row.stored.record, row.stored.version, row.stored.etag, wanted)
+        if (row.stored.wanted, wanted) != ("cancel", "stop"):
+            row.stored = Stored(row.stored.record, row.stored.version, row.stored.etag, wanted)
 
     def set_live(self, job_id: str, document: str) -> None:
         self._row(job_id).live = document

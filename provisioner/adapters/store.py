@@ -122,9 +122,12 @@ class SqliteStore:
         return version + 1
 
     def want(self, job_id: str, wanted: str) -> None:
-        """Say what the person wants of the job: "run", "stop" or "cancel". Never conflicts."""
+        """Say what the person wants of the job: "run", "stop" or "cancel". Never conflicts; no stop undoes a cancel."""
         with self._connection() as db:
-            db.execute("UPDATE jobs SET wanted=? WHERE job_id=?", (wanted, job_id))
+            db.execute(
+                "UPDATE jobs SET wanted=? WHERE job_id=? AND NOT (wanted='cancel' AND ?='stop')",
+                (wanted, job_id, wanted),
+            )
 
     def set_live(self, job_id: str, document: str) -> None:
         """Replace the job's live view (JSON)."""

@@ -90,3 +90,12 @@ def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_bytes(b"no database" * 1000)
     with pytest.raises(CloudtrainError, match=r"jobs.db is damaged .*`cloudtrain adopt` brings back"):
         SqliteStore(tmp_path / "jobs.db")
+
+
+def test_a_stop_that_comes_after_a_cancel_does_not_keep_the_job(store: Store) -> None:
+    store.add(job())
+    for wanted in ("stop", "cancel", "stop"):
+        store.want(job().job_id, wanted)
+    assert store.get(job().job_id).wanted == "cancel"
+    store.want(job().job_id, "run")
+    assert store.get(job().job_id).wanted == "run"
