@@ -213,7 +213,7 @@ class AgentStatus:
     exit_code: int | None = None  # of the user's `run`
     error: str | None = None  # one line: what happened and what to do
     # Of "failed", whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run" | "image" (what every machine
-    # of that image lacks).
+    # of that image lacks) | "denied" (the bucket, for every machine).
     failure: str | None = None
     checks: tuple[str, ...] = ()  # one line for each machine check: "gpu: skipped, a local host stands in for T4:1"
     rejected: tuple[str, ...] = ()  # checkpoints not used, each with its reason

@@ -343,6 +343,7 @@ def _fault(report: AgentStatus) -> EndReason:
     faults = {
         "machine": EndReason.MACHINE_UNFIT,
         "image": EndReason.IMAGE_UNFIT,
+        "denied": EndReason.REFUSED,
         "max_run": EndReason.MAX_RUN,
     }
     return faults.get(report.failure or "", EndReason.JOB_FAILED)

@@ -19,7 +19,7 @@ from cloudtrain.trainer.agent import checks, courier, supervisor
 from cloudtrain.trainer.agent.jobenv import job_environment
 from cloudtrain.trainer.agent.mounts import Mounter
 from cloudtrain.trainer.agent.notices import Imds, Interruption, Watcher
-from cloudtrain.trainer.agent.objects import ObjectsError
+from cloudtrain.trainer.agent.objects import Denied, ObjectsError
 from cloudtrain.trainer.agent.places import Places
 from cloudtrain.trainer.agent.supervisor import Supervisor
 from cloudtrain.trainer.contract import AgentConfig, AgentStatus, Keys, Latest, Mount, status_from_json, to_json
@@ -84,7 +84,7 @@ class Stand:
         def target() -> None:
             try:
                 self.off = made.run()
-            except (supervisor.AgentCrash, OSError) as error:
+            except (supervisor.AgentCrash, supervisor.Barred, OSError) as error:
                 self.error = error
                 made.abandon(error)
                 self.off = True
@@ -125,6 +125,35 @@ def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
         made.supervisor.going_down = True
         made.thread.join(20)
         assert not made.thread.is_alive()
+
+
+def refuse_writes(call: str, key: str) -> None:
+    if call in ("put", "upload"):
+        raise Denied(f"put {key}: AccessDenied")
+
+
+def test_a_bucket_that_takes_nothing_ends_the_job_before_hours_are_lost(stand: Stand) -> None:
+    stand.monkeypatch.setattr(courier, "LOG_EVERY_S", 0.1)
+    stand.monkeypatch.setattr(supervisor, "BARRED_S", 0.5)
+    stand.objects.before = refuse_writes
+    stand.start("echo working; sleep 60")
+    status = stand.end()
+    assert (status.phase, status.failure) == ("failed", "denied")
+    assert status.error is not None and "AccessDenied" in status.error and "cloudtrain doctor" in status.error
+    assert stand.off
+
+
+def test_a_bucket_that_took_something_may_refuse_for_a_while(stand: Stand) -> None:
+    stand.monkeypatch.setattr(courier, "LOG_EVERY_S", 0.1)
+    stand.monkeypatch.setattr(supervisor, "BARRED_S", 0.3)
+    stand.start("echo working; sleep 2")
+    stand.until(lambda _: any(call == "upload" for call, _ in stand.objects.calls))
+    stand.objects.before = refuse_writes
+    stand.until(lambda status: "AccessDenied" in (status.error or ""))
+    time.sleep(1.0)
+    assert stand.status().phase == "running"
+    stand.objects.before = lambda call, key: None
+    assert stand.end().phase == "done"
 
 
 def test_a_bug_in_a_thread_ends_the_job_and_is_told(stand: Stand) -> None:

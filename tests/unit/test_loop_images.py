@@ -11,8 +11,9 @@ from typing import BinaryIO
 
 import pytest
 
+from cloudtrain.provisioner import report
 from cloudtrain.provisioner.controller.job_secrets import keep_secrets
-from cloudtrain.provisioner.errors import CloudUnreachable
+from cloudtrain.provisioner.errors import EXIT_ACCESS, CloudUnreachable
 from cloudtrain.provisioner.model import AwsOptions, EndReason, FoundImage, JobSpec, JobStatus
 from cloudtrain.provisioner.ports import RunResult, Target
 from cloudtrain.provisioner.report import exit_code
@@ -66,6 +67,21 @@ def test_an_agent_that_finds_its_image_unfit_ends_the_job(
 
     monkeypatch.setattr(FakeAgent, "status", unfit)
     one_attempt(bench_of(tmp_path, world, job().spec), world, "machine check: no torch")
+
+
+def test_a_bucket_that_bars_every_machine_ends_the_job_at_the_first(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = FakeAgent.status
+
+    def barred(self: FakeAgent, now: float) -> AgentStatus:
+        return replace(real(self, now), phase="failed", failure="denied", error="bucket b: AccessDenied")
+
+    monkeypatch.setattr(FakeAgent, "status", barred)
+    record = bench_of(tmp_path, world, job().spec).run()
+    assert [a.end_reason for a in record.attempts] == [EndReason.REFUSED]
+    assert (report.exit_code(record), record.detail) == (EXIT_ACCESS, "bucket b: AccessDenied")
+    assert world.cloud.live() == []
 
 
 def test_the_image_is_pinned_so_that_a_repeated_launch_is_the_same(tmp_path: Path, world: World) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ..contract import AgentConfig, AgentStatus, Keys, to_json
 from .decide_stop import Verdict
 from .deliver import deliver_outputs
-from .objects import Fenced, Objects, ObjectsError
+from .objects import Denied, Fenced, Objects, ObjectsError
 from .places import Places
 from .restore import Restored, restore, restore_local
 from .uploads import SETTLE_S, Publisher
@@ -66,6 +66,8 @@ class Courier:
         self.fenced = False
         self.delivered = False
         self.error: str | None = None
+        self.barred_since: float | None = None  # monotonic; the bucket has refused us ever since, and taken nothing yet
+        self._has_written = False
         self.crash: Exception | None = None
 
     def start(self, *, restore_first: bool) -> None:
@@ -114,6 +116,8 @@ class Courier:
     def _note(self, error: Exception) -> float:
         wait_s = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
         self._failures += 1
+        if isinstance(error, Denied) and not self._has_written and self.barred_since is None:
+            self.barred_since = time.monotonic()
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             self.error = f"{DISK_FULL}: {error.filename or 'a checkpoint could not be written'}"
         else:
@@ -168,6 +172,7 @@ class Courier:
         self.durable_step = publisher.durable_step
         self.local_rejected = publisher.rejected
         if published:
+            self._took()
             publisher.prune_bucket()
             if self.prunes_local:
                 publisher.prune_local()
@@ -175,6 +180,10 @@ class Courier:
     def _upload_log(self) -> None:
         if self._places.job_log.exists():
             self._bucket().upload_file(self._places.job_log, self._keys.log(self._config.generation))
+            self._took()
+
+    def _took(self) -> None:
+        self._has_written, self.barred_since = True, None
 
     def _deliver(self, ending: Ending) -> None:
         """Everything, in order; begun again from the start after an error: each part may be repeated."""

@@ -47,12 +47,17 @@ GOING_DOWN_GRACE_S = 20.0  # of the 90 s that systemd gives us
 LINGER_S = 10.0  # for what is left of a job that is done or has failed
 UNKILLABLE_S = 10.0  # after SIGKILL; then the rest is the kernel's
 WARM_AFTER_S = 10.0  # a job that reports no step is taken to be past its start
+BARRED_S = 600.0  # new rights take minutes to be in force; a bucket that refuses everything for longer is not ours
 CLOUD_DEAD_S = 15.0  # a local host whose metadata service is gone this long has no cloud any more
 _LITTLE_ROOM_BYTES = 1 << 20
 
 
 class AgentCrash(Exception):
     """A thread of the agent's failed."""
+
+
+class Barred(Exception):
+    """The bucket takes nothing from this machine: what it trains would be lost. One line."""
 
 
 class Supervisor:
@@ -99,7 +104,7 @@ class Supervisor:
 
     def run(self) -> bool:
         """Supervise to the end; returns whether the machine is to be powered off then. Where EC2 takes it, go on until
-        it does. Raises AgentCrash, OSError: the caller reports it, with ``abandon``.
+        it does. Raises AgentCrash, Barred, OSError: the caller reports it, with ``abandon``.
         """
         self._begin()
         while not self._over():
@@ -114,7 +119,10 @@ class Supervisor:
         if state.current is not None:
             state.current.end()
         text = f"the agent failed: {' '.join(f'{type(error).__name__}: {error}'.split())}; see run/agent.log there"
-        state.verdict, state.phase = Verdict("failed", text, "machine"), "failed"
+        ending = Verdict("failed", text, "machine")
+        if isinstance(error, Barred):
+            ending = Verdict("failed", str(error), "denied")
+        state.verdict, state.phase = ending, "failed"
         self._reporter.report(self.status(), now=True)
 
     def status(self) -> AgentStatus:
@@ -218,6 +226,7 @@ class Supervisor:
             raise AgentCrash(f"the courier: {self._courier.crash}")
         if self._mounter is not None and self._mounter.crash is not None:
             raise AgentCrash(f"the mounts: {self._mounter.crash}")
+        self._see_barred()
         self._read_progress()
         self._look_for_stops()
         if self._state.final:
@@ -229,6 +238,14 @@ class Supervisor:
         else:
             self._go_on()
         self._reporter.report(self.status())
+
+    def _see_barred(self) -> None:
+        """Before hours are trained that can't be kept. What has ended waits: the person may yet give the rights."""
+        since = self._courier.barred_since
+        if self._state.verdict is None and since is not None and time.monotonic() - since > BARRED_S:
+            raise Barred(
+                f"{self._courier.error}; machines may not write there: `cloudtrain doctor` says what is missing"
+            )
 
     def _over(self) -> bool:
         state = self._state
