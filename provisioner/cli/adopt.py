@@ -51,7 +51,10 @@ def command(
     home = Home.from_env()
     opened = access.open_bucket(access.enter(cloud, home, region=region), bucket=bucket)
     if job is None:
-        _list(adopting.in_bucket(opened), opened.bucket, home, as_json=output == "json")
+        records, troubles = adopting.in_bucket(opened)
+        for trouble in troubles:
+            say(trouble)
+        _list(records, opened.bucket, home, as_json=output == "json")
         return EXIT_OK
     found = adopting.find(opened, job)
     record = found.record

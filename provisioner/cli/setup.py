@@ -165,7 +165,9 @@ def _live_jobs(entry: Entry, home: Home) -> list[str]:
         bucket = find_bucket(entry.clients, entry.identity, entry.region)
     except AccessError:
         bucket = None  # nothing of ours is in it
-    known = adopting.in_bucket(Access(entry, bucket)) if bucket is not None else ()
+    known, troubles = adopting.in_bucket(Access(entry, bucket)) if bucket is not None else ((), ())
+    for trouble in troubles:
+        raise UsageError(f"{trouble}; whether that job lives is not known: nothing is removed")
     here = [s for s in open_store(home).list(live_only=True) if s.record.cloud == entry.cloud]
     told = {record.job_id for record in known}
     told |= {s.record.job_id for s in here if s.record.bucket == bucket and s.etag is not None}

@@ -71,6 +71,7 @@ def _ended(record: JobRecord, now: float, *, as_json: bool) -> int:
         return EXIT_OK if done else EXIT_NOT_FINISHED
     if not record.status.resting:
         say(f"job {job_id} is still stopping and goes on doing so by itself; `cloudtrain show {job_id}` tells how far")
+        say(f"its machine is paid until its checkpoint is safe; `cloudtrain down {job_id}` ends it now, without that")
         return EXIT_NOT_FINISHED
     spent = dollars(float(bill(record, now).usd))
     if record.status is not JobStatus.STOPPED:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +43,7 @@ from cloudtrain.provisioner.errors import (
     UsageError,
 )
 from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, JobRecord, LaunchRequest, Machine
-from cloudtrain.provisioner.ports import Target
+from cloudtrain.provisioner.ports import ObjectStore, Target
 from cloudtrain.provisioner.shipping.bundle import bundle, ship_command
 from cloudtrain.provisioner.shipping.snapshot import TAR_NAME
 from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
@@ -51,6 +53,7 @@ SLOW_LINK_BYTES_PER_S = 500_000  # a workdir gets this much longer; a link slowe
 COMMAND_TIMEOUT_S = 20.0
 STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
+INLINE_BYTES = 4_000_000  # a smaller snapshot is in the bucket before a pass would notice
 
 
 class Effects:
@@ -58,6 +61,7 @@ class Effects:
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
+        self._keeping: Future[None] | None = None  # the snapshot's way into the bucket
 
     def perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
         """Do it. None: done, or unknown; the next pass looks and asks again. Raises CloudGone, and any other
@@ -80,8 +84,7 @@ class Effects:
             case at.RequestStop(generation=generation, machine=machine):
                 return self._request_stop(_attempt(record, generation), machine)
             case at.KeepSnapshot():
-                keep_snapshot(record, self._reach.objects, self._reach.job_dir)
-                return SnapshotKept()
+                return self._keep_snapshot(record)
             case at.Terminate(region=region, instance_id=instance_id):
                 self._reach.cloud.terminate(region, [instance_id])
             case at.Collect():
@@ -92,6 +95,22 @@ class Effects:
                 except (CloudUnreachable, AccessError) as error:
                     return Swept((str(error),))
         return None
+
+    def _keep_snapshot(self, record: JobRecord) -> Outcome | None:
+        """In a thread of its own where it takes long: the loop must hear notices meanwhile."""
+        objects, job_dir = self._reach.objects, self._reach.job_dir
+        if (job_dir / TAR_NAME).stat().st_size <= INLINE_BYTES:
+            keep_snapshot(record, objects, job_dir)
+            return SnapshotKept()
+        if self._keeping is None:
+            self._keeping = Future()
+            work = (self._keeping, record, objects, job_dir)
+            threading.Thread(target=_keep, args=work, name="snapshot", daemon=True).start()
+        if not self._keeping.done():
+            return None
+        keeping, self._keeping = self._keeping, None
+        keeping.result()  # what went wrong is told, and it is tried again
+        return SnapshotKept()
 
     def _collect(self, record: JobRecord) -> Outcome:
         try:
@@ -218,6 +237,15 @@ class Effects:
         command = f"cd cloudtrain/run && printf %s '{notice}' > .stop.tmp && mv .stop.tmp stop.json"
         result = self._reach.remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
         return StopHeard(attempt.generation) if result.exit_code == 0 else None
+
+
+def _keep(done: Future[None], record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
+    try:
+        keep_snapshot(record, objects, job_dir)
+    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+        done.set_exception(error)
+    else:
+        done.set_result(None)
 
 
 def _ship_timeout_s(snapshot: Path | None) -> float:

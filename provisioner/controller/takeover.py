@@ -33,6 +33,10 @@ class Found:
     etag: str
 
 
+class RecordUnreadable(CloudtrainError):
+    """What the bucket holds as a job's record is not one, or another job's."""
+
+
 def record_key(job_id: str) -> str:
     """Where a job's record lies in its bucket."""
     return f"{CONTROL}{job_id}/{RECORD}"
@@ -53,16 +57,16 @@ def keep_snapshot(record: JobRecord, objects: ObjectStore, job_dir: Path) -> Non
 
 
 def look(objects: ObjectStore, job_id: str) -> Found:
-    """The job as its bucket knows it. Raises NotFound, CloudtrainError for a record that is not this job's."""
+    """The job as its bucket knows it. Raises NotFound, RecordUnreadable."""
     found = objects.get(record_key(job_id))
     if found is None:
         raise NotFound(f"the bucket holds no job {job_id!r}; `cloudtrain adopt` lists those that it holds")
     try:
         record = decode(found[0])
     except CloudtrainError as error:
-        raise CloudtrainError(f"{record_key(job_id)} in the bucket: {error}") from error
+        raise RecordUnreadable(f"{record_key(job_id)} in the bucket: {error}") from error
     if record.job_id != job_id:  # it names folders here, and tags there
-        raise CloudtrainError(f"{record_key(job_id)} in the bucket is the record of {record.job_id!r}: not taken over")
+        raise RecordUnreadable(f"{record_key(job_id)} in the bucket is the record of {record.job_id!r}: not taken over")
     return Found(record, found[1])
 
 

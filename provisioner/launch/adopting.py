@@ -11,22 +11,33 @@ from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.collect import collect
 from cloudtrain.provisioner.controller.job_secrets import keep_secrets, secrets_missing
 from cloudtrain.provisioner.controller.process import ensure
-from cloudtrain.provisioner.controller.takeover import Found
+from cloudtrain.provisioner.controller.takeover import Found, RecordUnreadable
 from cloudtrain.provisioner.errors import Conflict, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launch.access import Access
 from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.ports import ObjectStore
 
 READERS = 16  # records are read so many at a time: a thousand take some seconds
 
 
-def in_bucket(access: Access) -> tuple[JobRecord, ...]:
-    """The jobs that the bucket holds, newest first: all of them, as one left out may be live and cost money."""
+def in_bucket(access: Access) -> tuple[tuple[JobRecord, ...], tuple[str, ...]]:
+    """The jobs that the bucket holds, newest first: all of them, as one left out may be live and cost money. And the
+    trouble with each whose record can't be read, a line each."""
     objects = access.objects
     ids = takeover.job_ids(objects)
     with ThreadPoolExecutor(READERS) as pool:
-        records = list(pool.map(lambda job_id: takeover.look(objects, job_id).record, ids))
-    return tuple(sorted(records, key=lambda record: -record.created_at))
+        found = list(pool.map(lambda job_id: _read(objects, job_id), ids))
+    records = [one for one in found if isinstance(one, JobRecord)]
+    records.sort(key=lambda record: -record.created_at)
+    return tuple(records), tuple(one for one in found if isinstance(one, str))
+
+
+def _read(objects: ObjectStore, job_id: str) -> JobRecord | str:
+    try:
+        return takeover.look(objects, job_id).record
+    except RecordUnreadable as error:
+        return str(error)
 
 
 def find(access: Access, wanted: str) -> Found:

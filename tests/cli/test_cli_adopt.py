@@ -29,7 +29,7 @@ class Account:
         self.asked: list[tuple[Any, ...]] = []
         monkeypatch.setattr(access, "enter", self._enter)
         monkeypatch.setattr(access, "open_bucket", self._open)
-        monkeypatch.setattr(adopting, "in_bucket", lambda opened: tuple(self.records))
+        monkeypatch.setattr(adopting, "in_bucket", lambda opened: (tuple(self.records), ()))
         monkeypatch.setattr(adopting, "find", self._find)
         monkeypatch.setattr(adopting, "adopt", self._adopt)
 

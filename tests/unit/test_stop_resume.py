@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +11,15 @@ import pytest
 
 from cloudtrain.provisioner import ledger
 from cloudtrain.provisioner.adapters.store import SqliteStore
-from cloudtrain.provisioner.controller import loop, takeover
+from cloudtrain.provisioner.controller import effects, loop, takeover
+from cloudtrain.provisioner.controller.attempt_files import AttemptFiles
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
+from cloudtrain.provisioner.controller.reach import Reach
+from cloudtrain.provisioner.decide.attempts import KeepSnapshot
 from cloudtrain.provisioner.errors import Conflict
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Phase
+from cloudtrain.provisioner.shipping.snapshot import MANIFEST_NAME, TAR_NAME
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 from tests.fake_store import FakeStore
@@ -144,6 +150,33 @@ def test_the_bucket_holds_what_a_takeover_needs_out_of_the_machines_reach(tmp_pa
         assert (there / name).read_bytes() == (bench.job_dir / name).read_bytes()
         assert (there / name).stat().st_mode & 0o777 == 0o600
     assert not [key for key in objects.objects if key.startswith(record.prefix) and "key" in key.rsplit("/", 1)[-1]]
+
+
+def test_a_large_snapshot_goes_into_the_bucket_while_the_loop_goes_on(
+    bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effects, "INLINE_BYTES", 0)
+    for name in (TAR_NAME, MANIFEST_NAME):
+        (bench.job_dir / name).write_bytes(b"x" * 10)
+    arrived, may_arrive = threading.Event(), threading.Event()
+
+    def slow(call: str, when: str) -> None:
+        if (call, when) == ("upload", "before"):
+            arrived.set()
+            assert may_arrive.wait(20)
+
+    world.objects.faults.hook = slow
+    record = replace(bench.record, snapshot_sha256="0" * 64, status=JobStatus.RUNNING)
+    reach = Reach(world.cloud, world, world.objects, world.clock, AttemptFiles(bench.job_dir, record), bench.job_dir)
+    acting = effects.Effects(reach)
+    assert acting.perform(record, KeepSnapshot()) is None
+    assert arrived.wait(20)
+    assert acting.perform(record, KeepSnapshot()) is None, "asked again while it is under way"
+    may_arrive.set()
+    deadline = time.monotonic() + 20
+    while acting.perform(record, KeepSnapshot()) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert {f"{record.control}/{TAR_NAME}", f"{record.control}/{MANIFEST_NAME}"} <= set(world.objects.objects)
 
 
 def test_taking_over_makes_the_old_controller_let_go(tmp_path: Path, bench: Bench, world: World) -> None:

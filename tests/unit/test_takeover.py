@@ -113,5 +113,8 @@ def test_every_job_of_the_bucket_is_listed_the_newest_first(bench: Bench) -> Non
         name = f"aaa-{number:06}" if number == 0 else f"job-{number:06}"
         objects.put(takeover.record_key(name), encode(job(job_id=name, created_at=1_800_000_000.0 + number)))
     access: Any = SimpleNamespace(objects=objects, bucket="bucket")
-    found = [record.job_id for record in adopting.in_bucket(access)]
+    objects.put(takeover.record_key("job-broken"), b"{")
+    records, (trouble,) = adopting.in_bucket(access)
+    found = [record.job_id for record in records]
     assert (len(found), found[0], found[-1]) == (60, "job-000059", "aaa-000000")
+    assert trouble.startswith("control/job-broken/record.json in the bucket: a job record can't be read")
