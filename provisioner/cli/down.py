@@ -49,6 +49,7 @@ def command(wanted: tuple[str, ...], every: bool, yes: bool, output: str) -> int
         return EXIT_OK
     for record in live:
         store.want(record.job_id, "cancel")
+    jobs.use_this_shell(home, live)
     jobs.see_driven(home, live)
     clock = SystemClock()
     ended = []

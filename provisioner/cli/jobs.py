@@ -67,6 +67,12 @@ def say_lost(home: Home, store: Store) -> None:
         say(line)
 
 
+def use_this_shell(home: Home, records: list[JobRecord]) -> None:
+    """Before acting on AWS jobs: let the controller go on with the AWS credentials of this shell, and say so."""
+    if any(record.cloud == "aws" for record in records) and controller_process.renew(home):
+        say("the controller goes on with the AWS credentials of this shell")
+
+
 def see_driven(home: Home, records: list[JobRecord]) -> bool:
     """Bring the controller back where a live job of this home needs it; says so, and returns whether it did.
 

@@ -41,6 +41,7 @@ def command(job: str, detach: bool, output: str) -> int:
     require_way(record.spec.aws, record.cloud, home)
     known = store.events(job_id)
     store.want(job_id, "run")
+    jobs.use_this_shell(home, [record])
     jobs.see_driven(home, [record])
     if detach:
         return detached(job_id, json=output == "json")

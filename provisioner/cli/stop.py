@@ -45,6 +45,7 @@ def command(job: str, output: str) -> int:
     jobs.must_be_live_here(home, record)
     known = store.events(record.job_id)
     store.want(record.job_id, "stop")
+    jobs.use_this_shell(home, [record])
     jobs.see_driven(home, [record])
     deadline = clock.now() + WAIT_S
     try:

@@ -6,15 +6,24 @@ is no moment in which a started controller does not hold it yet; the kernel lets
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain.provisioner.home import Home
 
 LOCK_ENV = "CLOUDTRAIN_CONTROLLER_LOCK_FD"
+END_S = 10.0  # for the kernel to let go of the lock of a controller that was killed
+
+# Where a shell can name credentials (AWS SDKs and Tools reference guide, "Environment variables", read 2026-11).
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
 
 def alive(home: Home) -> bool:
@@ -50,10 +59,43 @@ def ensure(home: Home) -> bool:
                 env=environment,
             )
         pid_path(home).write_text(str(process.pid))
+        _credentials_path(home).write_text(_fingerprint(os.environ))
         process.returncode = 0  # detached: it outlives us, and is not ours to wait for
     finally:
         os.close(lock)  # the child holds it now
     return True
+
+
+def renew(home: Home) -> bool:
+    """End a controller that was started with other AWS variables than this shell has, where this shell names
+    credentials: the old ones may have expired, and it could end no machine with them. Returns whether; ``ensure`` then
+    starts one with ours. Killing it is safe at any moment. Blocks a moment, at most some seconds.
+    """
+    if not any(os.environ.get(name) for name in CREDENTIALS):
+        return False
+    try:
+        same = _credentials_path(home).read_text() == _fingerprint(os.environ)
+        pid = int(pid_path(home).read_text())
+    except (OSError, ValueError):
+        return False
+    if same or not alive(home):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + END_S
+    while alive(home) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return True
+
+
+def _credentials_path(home: Home) -> Path:
+    return home.root / "controller.credentials"
+
+
+def _fingerprint(environ: Mapping[str, str]) -> str:
+    """Tells whether two shells have the same AWS variables, and nothing of what they hold."""
+    mine = sorted((name, value) for name, value in environ.items() if name.startswith("AWS_"))
+    return hashlib.sha256(repr(mine).encode()).hexdigest()
 
 
 def try_lock(home: Home) -> int | None:

@@ -10,7 +10,7 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.collect import collect
 from cloudtrain.provisioner.controller.job_secrets import keep_secrets, secrets_missing
-from cloudtrain.provisioner.controller.process import ensure
+from cloudtrain.provisioner.controller.process import ensure, renew
 from cloudtrain.provisioner.controller.takeover import Found, RecordUnreadable
 from cloudtrain.provisioner.errors import Conflict, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
@@ -89,6 +89,8 @@ def adopt(found: Found, access: Access, home: Home, results: Path, environ: Mapp
         store.put(found.record, found.etag)
     except Conflict as error:
         raise UsageError(str(error)) from error
+    if record.cloud == "aws":
+        renew(home)
     ensure(home)
     return found.record
 

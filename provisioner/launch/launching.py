@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudtrain.pricing import catalog
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller.job_secrets import keep_secrets
-from cloudtrain.provisioner.controller.process import ensure
+from cloudtrain.provisioner.controller.process import ensure, renew
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.jobfile import overrides
@@ -120,6 +120,8 @@ def submit(prepared: Prepared, shot: Snapshot, access: Access, mounts: tuple[Mou
         SqliteStore(home.db).add(record)
     except Conflict as error:
         raise UsageError(str(error)) from error
+    if entry.cloud == "aws":
+        renew(home)
     ensure(home)
     return prepared.job_id
 

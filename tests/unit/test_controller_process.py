@@ -37,3 +37,26 @@ def test_looking_does_not_take(a_home: Home) -> None:
     assert lock is not None and controller_process.alive(a_home)
     os.close(lock)
     assert not controller_process.alive(a_home)
+
+
+def test_a_controller_with_old_credentials_gives_way_to_a_shell_that_names_others(
+    a_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOLD")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "expires-soon")
+    controller_process.ensure(a_home)
+    assert controller_process.renew(a_home) is False, "the same shell"
+    kept = [path.read_text() for path in a_home.root.glob("controller.*") if path.is_file()]
+    assert not any("AKIAOLD" in text or "expires-soon" in text for text in kept)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    assert controller_process.renew(a_home) is False, "a shell without credentials must not take those away"
+    assert controller_process.alive(a_home)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIANEW")
+    assert controller_process.renew(a_home) is True
+    assert not controller_process.alive(a_home)
+    assert controller_process.ensure(a_home) is True
+    assert controller_process.renew(a_home) is False
+    os.kill(int(controller_process.pid_path(a_home).read_text()), signal.SIGKILL)
+    until(lambda: not controller_process.alive(a_home), "the lock to be free", 10)
