@@ -79,7 +79,7 @@ def test_a_machine_lost_without_notice_resumes_from_the_last_checkpoint(
     assert report["metrics"] == unbroken["metrics"]
     start = report["attempts"][1]["start_step"]
     assert start % 50 == 0 and start >= 50, "a periodic checkpoint"
-    assert report["lost_steps"] == report["attempts"][0]["last_step"] - start >= 0
+    assert report["lost_steps"] == max(0, report["attempts"][0]["last_step"] - start)  # what was seen can lag behind
     assert person.machines() == []
 
 
