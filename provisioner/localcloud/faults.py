@@ -34,6 +34,18 @@ HTTP_STATUS = {
 """HTTP status by error code, where it isn't 400 (EC2 API reference, "Error codes for the Amazon EC2 API", 2026-11;
 capacity errors are "server errors" there and carry 500, which is why botocore retries them)."""
 
+CAPACITY = frozenset(
+    {
+        "InsufficientInstanceCapacity",
+        "InsufficientHostCapacity",
+        "InsufficientReservedInstanceCapacity",
+        "UnfulfillableCapacity",
+        "SpotMaxPriceTooLow",
+    }
+)
+"""A dry run tells whether the caller may (EC2 API reference, "Common query parameters", DryRun, 2026-11), not whether
+there is a machine: such a rule waits for the launch itself."""
+
 _MESSAGES = {
     "InsufficientInstanceCapacity": "We currently do not have sufficient {instance_type} capacity in the Availability"
     " Zone you requested ({zone_id}). Our system will be working on provisioning additional capacity.",
@@ -80,7 +92,9 @@ class Fault:
         return _MESSAGES.get(self.code, "Injected by the local cloud.").format_map(known)
 
     def meets(self, call: Call) -> bool:
-        """Whether the rule is about this call."""
+        """Whether the rule is about this call. A lost answer, too, is one of a launch, not of its dry run."""
+        if call.fields.get("DryRun") == "true" and (self.lost or self.code in CAPACITY):
+            return False
         return fnmatch.fnmatchcase(call.action, self.action) and all(
             name in call.fields and fnmatch.fnmatchcase(call.fields[name], pattern)
             for name, pattern in self.match.items()

@@ -71,3 +71,16 @@ def test_clear_drops_one_or_all() -> None:
     assert [document["action"] for document in faults.documents()] == ["B", "C"]
     assert faults.clear() == 2
     assert faults.documents() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "meets"),
+    [
+        (Fault("RunInstances", "InsufficientInstanceCapacity"), False),
+        (Fault("RunInstances", "InternalError", lost=True), False),
+        (Fault("RunInstances", "UnauthorizedOperation"), True),
+    ],
+)
+def test_a_dry_run_does_not_use_up_what_is_meant_for_the_launch(fault: Fault, meets: bool) -> None:
+    assert fault.meets(call(DryRun="true")) is meets
+    assert fault.meets(call(DryRun="false"))
