@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -131,20 +132,31 @@ def until(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) 
         time.sleep(min(1.0, max(0.05, 2 * (time.monotonic() - looked_at))))
 
 
-def counting_job(folder: Path, *, steps: int, pause_s: float = 0.02) -> Path:
-    """A job named "count" that needs no torch: for what is not about training."""
+def counting_job(folder: Path, *, steps: int = 2000) -> Path:
+    """A job named "count" that needs no torch: for what is not about training. It takes its time, a second for 20
+    steps, until ``hurry`` is called."""
     work = folder / "work"
     work.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("count.py"), work)
-    path = work / "job.yaml"
+    path, hold = work / "job.yaml", _hold(folder)
+    hold.touch()
     path.write_text(
         "name: count\n"
         "resources: {accelerators: 'T4:1', use_spot: true, memory: 16+}\n"
         "workdir: .\n"
-        f"run: python count.py {steps} {pause_s}\n"
+        f"run: python count.py {steps} {shlex.quote(str(hold))}\n"
         "checkpoint: {interval: 10 steps, keep: 3}\n"
     )
     return path
+
+
+def hurry(folder: Path) -> None:
+    """Let the counting job of a folder go on as fast as it can."""
+    _hold(folder).unlink()
+
+
+def _hold(folder: Path) -> Path:
+    return folder / "hold"
 
 
 def digits_job(

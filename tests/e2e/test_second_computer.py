@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.provisioner.adapters.clients import Clients
-from tests.e2e.story import Person, counting_job, digits_job, until
+from tests.e2e.story import Person, counting_job, digits_job, hurry, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-second")]
 
@@ -43,8 +43,8 @@ def test_stop_and_resume_end_with_the_very_weights_of_an_unbroken_run(
     people: tuple[Person, Person], tmp_path: Path
 ) -> None:
     person, _ = people
-    unbroken = person.launch(digits_job(tmp_path / "unbroken.yaml", epochs=12))
-    started(person, digits_job(tmp_path / "job.yaml", epochs=12), at_step=60)
+    unbroken = person.launch(digits_job(tmp_path / "unbroken.yaml", epochs=8))
+    started(person, digits_job(tmp_path / "job.yaml", epochs=8), at_step=50)
     said = person.ok("stop", "digits")
     assert "STOPPED: checkpoint of step" in said.out
     assert "cloudtrain resume digits" in said.err
@@ -60,7 +60,7 @@ def test_stop_and_resume_end_with_the_very_weights_of_an_unbroken_run(
 
 def test_a_second_computer_takes_over_from_one_that_died(people: tuple[Person, Person], tmp_path: Path) -> None:
     first, second = people
-    started(first, counting_job(tmp_path, steps=1500))
+    started(first, counting_job(tmp_path, steps=600))
     first.kill_controller()
     listed = second.ok("adopt", "--cloud", "local")
     assert "another computer" in listed.out
@@ -70,6 +70,7 @@ def test_a_second_computer_takes_over_from_one_that_died(people: tuple[Person, P
     assert len(first.machines()) == 1, "what runs is not touched"
     second.ok("local", "interrupt", "count", "--notice", "3s")
     until(lambda: len(shown(second)["attempts"]) == 2, "the second computer to recover it")
+    hurry(tmp_path)
     second.ok("logs", "-f", "count")
     report = shown(second)
     assert (report["status"], report["interruptions"], report["lost_steps"]) == ("SUCCEEDED", 1, 0)
@@ -80,7 +81,7 @@ def test_a_second_computer_takes_over_from_one_that_died(people: tuple[Person, P
 
 def test_the_first_computer_lets_go_and_says_where_the_job_is(people: tuple[Person, Person], tmp_path: Path) -> None:
     first, second = people
-    started(first, counting_job(tmp_path, steps=1500))
+    started(first, counting_job(tmp_path))
     second.ok("adopt", "count", "--cloud", "local", "--yes")
     refused = first.run("down", "count", "--yes")
     assert refused.code != 0
@@ -104,6 +105,7 @@ def test_from_an_empty_account_to_an_empty_account(people: tuple[Person, Person]
     started(first, job)
     first.kill_controller()
     second.ok("adopt", "count", "--cloud", "local", "--yes")
+    hurry(tmp_path)
     second.ok("logs", "-f", "count")
     assert shown(second)["status"] == "SUCCEEDED"
     kept = first.run("setup", "--destroy", "--cloud", "local", "--yes")
