@@ -106,6 +106,10 @@ def _show(findings: Sequence[Finding], wants: Wants, cloud: str, *, as_json: boo
     say(
         f"{counted(len(failed), 'failure')}, {counted(len(warned), 'warning')}, {well} ok in {', '.join(wants.regions)}"
     )
+    if cloud == "local" and (failed or warned):
+        say(
+            "a fix is worded for AWS: an `aws …` command would act on a real account, not on the cloud on this computer"
+        )
     if failed:
         say(f"next: mend the failures, then `cloudtrain doctor{local}` again")
     else:

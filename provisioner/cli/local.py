@@ -61,7 +61,8 @@ def up(hosts: str | None, boot: float | None, account: str | None) -> None:
     tell(_up_line(cloud))
     for line in _bastion_lines(client.status(cloud)["bastion"]):
         tell(line)
-    say("next: `cloudtrain launch templates/digits.yaml --cloud local`")
+    first = "setup" if account == "empty" else "launch templates/digits.yaml"
+    say(f"next: `cloudtrain {first} --cloud local`")
 
 
 @local.command("down", short_help="End it, with its machines and objects.")

@@ -54,7 +54,8 @@ class Opening:
         if access is None:
             _say(refusals)
             checks = "check above fails" if len(refusals) == 1 else "checks above fail"
-            again = "`cloudtrain doctor --cloud local`" if self._prepared.cloud == "local" else "`cloudtrain doctor`"
+            local = " --cloud local" if self._prepared.cloud == "local" else ""
+            again = f"`cloudtrain doctor JOB.yaml{local}`"
             raise AccessError(f"nothing was started: the {checks}; {again} tells when all is mended")
         _say(verdict.findings)
         plan = replace(self._prepared.plan, offerings=verdict.offerings)

@@ -84,7 +84,7 @@ def _ended(record: JobRecord, now: float, *, as_json: bool) -> int:
     steps = max((a.durable_step or 0 for a in record.attempts), default=0)
     kept = f"checkpoint of step {steps} kept" if steps else "no checkpoint was made yet"
     tell(f"{job_id} {record.status}: {kept}; {machines} ended, nothing is left running; {spent} so far")
-    if record.cloud == "local":
+    if record.cloud == "local" and steps:
         say("its checkpoints are in the cloud on this computer: they end with `cloudtrain local down`")
     say(f"next: `cloudtrain resume {job_id}` goes on, `cloudtrain down {job_id}` ends it for good")
     return EXIT_OK
