@@ -109,7 +109,8 @@ def _last_words_known(attempt: Attempt) -> bool:
 
 
 def _on_demand(record: JobRecord, lines: tuple[Line, ...]) -> Decimal | None:
-    """What the seconds that counted would have cost on demand: the job's running time less the share of lost steps."""
+    """What the seconds that counted would have cost on demand: the job's running time less the share of lost steps, in
+    one piece, a minute at least as for any start."""
     if record.on_demand_usd_per_hour is None:
         return None
     productive = Decimal(0)
@@ -117,7 +118,8 @@ def _on_demand(record: JobRecord, lines: tuple[Line, ...]) -> Decimal | None:
         done = attempt.last_step - (attempt.start_step or 0)
         kept = Decimal(max(0, done - line.lost_steps)) / done if done > 0 else Decimal(line.lost_steps == 0)
         productive += Decimal(str(attempt.run_seconds)) * kept
-    return _cents(productive * record.on_demand_usd_per_hour / 3600)
+    billed = max(productive, Decimal(MINIMUM_S)) if productive else productive
+    return _cents(billed * record.on_demand_usd_per_hour / 3600)
 
 
 def _cents(usd: Decimal) -> Decimal:

@@ -69,6 +69,12 @@ def test_what_on_demand_would_have_cost_counts_productive_seconds_alone() -> Non
     assert spent.savings_pct == Decimal("54.3")  # 1 - 0.0200 / 0.0438
 
 
+def test_on_demand_would_have_cost_its_first_minute_too() -> None:
+    short = replace(over(1, 20, EndReason.SUCCEEDED), run_seconds=20.0, last_step=10)
+    spent = bill(replace(job(short), on_demand_usd_per_hour=Decimal("0.60")), NOW)
+    assert spent.usd_on_demand == Decimal("0.0100")
+
+
 def test_without_an_on_demand_price_no_saving_is_claimed() -> None:
     record = replace(job(over(1, 100, EndReason.SUCCEEDED)), on_demand_usd_per_hour=None)
     assert bill(record, NOW).savings_pct is None
