@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cloudtrain.provisioner import report
+from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.cli.jobs import live_view
 from cloudtrain.provisioner.localcloud import client
 from tests import forms
 
@@ -100,6 +103,13 @@ class Person:
     def machines(self) -> list[dict[str, Any]]:
         """Machines of the embedded cloud that are not terminated."""
         return [m for m in client.status(self.cloud())["machines"] if m["state"] != "terminated"]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What ``ls`` would list, newest first, without the cost of a command: for waiting. It brings no controller
+        back."""
+        store, now = SqliteStore(self.home / "jobs.db"), time.time()
+        stored = reversed(store.list())
+        return [dict(report.listed(s.record, live_view(store, s.record.job_id), now)) for s in stored]
 
     def jobs(self) -> list[dict[str, Any]]:
         """What ``ls`` lists."""

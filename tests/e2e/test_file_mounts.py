@@ -146,7 +146,7 @@ def test_data_arrives_digest_equal_and_again_after_a_reclaim(story: Story) -> No
     client.interrupt(person.cloud(), "data", at_step=1, notice_s=3)
     launched = person.start("launch", str(story.job), "--cloud", "local", "--yes", "-o", "json")
     launching = "the launch: from here on nothing that is edited here counts"
-    until(lambda: launched.poll() is not None or len(person.jobs()) == 2, launching)
+    until(lambda: launched.poll() is not None or len(person.rows()) == 2, launching)
     (story.data / "plain").write_text("edited after the launch")
     (story.data / "sub/-rf").unlink()
     said = person.wait(launched)
@@ -173,7 +173,7 @@ def test_an_object_that_was_changed_after_the_launch_is_refused_by_name(story: S
     person = story.person
     person.ok("setup", "--cloud", "local", "--read", f"s3://{BUCKET}/set", "--yes")
     launched = person.start("launch", str(story.job), "--cloud", "local", "--yes", "-o", "json")
-    until(lambda: launched.poll() is not None or any(job["step"] for job in person.jobs()), "a first step")
+    until(lambda: launched.poll() is not None or any(job["step"] for job in person.rows()), "a first step")
     assert launched.poll() is None, person.wait(launched)
     story.s3.put_object(Bucket=BUCKET, Key="set/a.bin", Body=b"another")
     client.interrupt(person.cloud(), "data", notice_s=0)

@@ -95,7 +95,7 @@ def test_two_loader_workers_and_three_shell_lines(person: Person, unbroken: Any,
 
 def test_ls_has_every_field_while_it_runs(person: Person, tmp_path: Path) -> None:
     person.ok("launch", str(digits_job(tmp_path / "job.yaml")), "--cloud", "local", "--yes", "--detach")
-    until(lambda: (person.jobs()[0]["step"] or 0) >= 1, "a first step")
+    until(lambda: (person.rows()[0]["step"] or 0) >= 1, "a first step")
     (job,) = person.jobs()
     assert list(job) == [
         *("job", "name", "status", "step", "total_steps", "attempt", "pool", "capacity_type"),
@@ -148,7 +148,7 @@ def test_a_run_that_fails_at_once_exits_with_100_and_says_why(person: Person, tm
 def test_the_embedded_cloud_killed_in_the_middle_loses_its_job_in_one_line(person: Person, tmp_path: Path) -> None:
     job = digits_job(tmp_path / "job.yaml", epochs=200)
     person.ok("launch", str(job), "--cloud", "local", "--yes", "--detach")
-    until(lambda: (person.jobs()[0]["step"] or 0) >= 1, "a first step")
+    until(lambda: (person.rows()[0]["step"] or 0) >= 1, "a first step")
     pid = person.cloud().pid
     import os
     import signal

@@ -35,8 +35,8 @@ def shown(person: Person, job: str = "count") -> Any:
 
 def started(person: Person, path: Path, at_step: int = 20) -> None:
     """A job under way that has made some steps."""
-    job = person.ok("launch", str(path), "--cloud", "local", "--yes", "--detach").out.strip()
-    until(lambda: (shown(person, job)["step"] or 0) >= at_step, f"step {at_step}")
+    person.ok("launch", str(path), "--cloud", "local", "--yes", "--detach")
+    until(lambda: (person.rows()[0]["step"] or 0) >= at_step, f"step {at_step}")
 
 
 def test_stop_and_resume_end_with_the_very_weights_of_an_unbroken_run(
@@ -66,10 +66,10 @@ def test_a_second_computer_takes_over_from_one_that_died(people: tuple[Person, P
     assert "another computer" in listed.out
     said = second.ok("adopt", "count", "--cloud", "local", "--yes")
     assert "driven from here now" in said.out
-    until(lambda: shown(second)["status"] == "RUNNING", "the second computer to see it run")
+    until(lambda: second.rows()[0]["status"] == "RUNNING", "the second computer to see it run")
     assert len(first.machines()) == 1, "what runs is not touched"
     second.ok("local", "interrupt", "count", "--notice", "3s")
-    until(lambda: len(shown(second)["attempts"]) == 2, "the second computer to recover it")
+    until(lambda: second.rows()[0]["attempt"] == 2, "the second computer to recover it")
     hurry(tmp_path)
     second.ok("logs", "-f", "count")
     report = shown(second)

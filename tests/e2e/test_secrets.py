@@ -102,7 +102,7 @@ def test_a_secret_reaches_the_job_and_nothing_else(person: Person) -> None:
     assert not any(CANARY in line for line in arguments())
     assert CANARY.encode() not in bucket_and_user_data(person)
     (person.home / machine / "work" / "stop-now").touch()
-    until(lambda: person.jobs()[0]["status"] == "SUCCEEDED", "the end of the job")
+    until(lambda: person.rows()[0]["status"] == "SUCCEEDED", "the end of the job")
     log = person.ok("logs", "secretive").out
     digests = [hashlib.sha256(value.encode()).hexdigest() for value in (NASTY, f"{CANARY}-short")]
     assert [log.count(digest) for digest in digests] == [2, 2], "in setup and in run"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudtrain.provisioner.errors import UsageError
+from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.localcloud import client
 from tests.moto.local_server import KIND, Cloud, serving, tagged, until
 
@@ -264,7 +264,7 @@ def test_the_network_to_a_host_is_cut_and_joined(cloud: Cloud) -> None:
     assert cloud.hosts[instance_id].cut
     client.cutoff(cloud.local, "cut", cut=False)
     assert not cloud.hosts[instance_id].cut
-    with pytest.raises(UsageError, match="no machine"):
+    with pytest.raises(NotFound, match="no machine"):
         client.cutoff(cloud.local, "nobody")
 
 

@@ -43,9 +43,14 @@ class Site:
     folder: Path
 
 
+_others: set[psutil.Process] = set()
+
+
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxied, "GRACE_S", 0.05)
+    _others.clear()
+    _others.update(psutil.Process().children(recursive=True))
 
 
 @pytest.fixture
@@ -70,8 +75,9 @@ def remote() -> Iterator[ParamikoRemote]:
 
 
 def children() -> list[psutil.Process]:
-    """Of this process, dead ones that nobody has waited for included."""
-    return [p for p in psutil.Process().children(recursive=True) if "multiprocessing" not in " ".join(_words(p))]
+    """Of this process, dead ones that nobody has waited for included; but for those that other tests have left."""
+    found = [p for p in psutil.Process().children(recursive=True) if p not in _others]
+    return [p for p in found if "multiprocessing" not in " ".join(_words(p))]
 
 
 def _words(process: psutil.Process) -> list[str]:
