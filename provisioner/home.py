@@ -70,3 +70,11 @@ def expanded(path: str, variable: str) -> Path:
 def log_path(job_dir: Path, generation: int) -> Path:
     """Our copy of an attempt's log."""
     return job_dir / "logs" / f"{generation:04d}.log"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file of mode 0600, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+    temporary.replace(path)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cloudtrain.provisioner.errors import RemoteError, UsageError
+from cloudtrain.provisioner.jobfile.values import REGION
 from cloudtrain.provisioner.model import AwsOptions, Endpoint, Machine
 
 SSM = "ssm"
@@ -21,7 +22,6 @@ _BASTION = re.compile(
 )
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 
 # BatchMode: nobody is there to answer. The bastion's host key, our key for it and hops before it are the user's own
 # ssh's business. A connection of theirs that is open already is used; none is left open behind.
@@ -109,7 +109,7 @@ def proxy_command(ssh_proxy: str, instance_id: str, region: str, endpoint: Endpo
     Session Manager"; EC2 guide, "Connect using EC2 Instance Connect Endpoint" (a tunnel lives for an hour at most).
     """
     way = parse(ssh_proxy)
-    for value, form in ((instance_id, _INSTANCE), (region, _REGION), (endpoint.host, _ADDRESS)):
+    for value, form in ((instance_id, _INSTANCE), (region, REGION), (endpoint.host, _ADDRESS)):
         if not form.fullmatch(value):
             raise UsageError(f"{value!r} can't stand in a proxy command: it is no instance id, region or address")
     if isinstance(way, Bastion):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.provisioner.errors import UsageError
+from cloudtrain.provisioner.jobfile.values import is_region
 from cloudtrain.provisioner.model import INSTANCE_PROFILE, TAG_OWNER
 
 Document = dict[str, Any]
@@ -40,7 +41,6 @@ _NO_ACCOUNT_NAMESPACE = frozenset({"me-south-1", "me-central-1"})
 _PARTITIONS = (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov"), ("eusc-", "aws-eusc"))
 _NOT_IN_A_TAG = re.compile(r"[^\w .:/=+@-]", re.ASCII)  # S3's and IAM's alphabet for values; EC2 takes anything
 _ACCOUNT = re.compile(r"\d{12}")
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
 _PLACE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*))?")
 
 
@@ -101,7 +101,7 @@ def wanted(account: str, region: str, owner: str, *, reads: Iterable[str] = (), 
         raise UsageError(
             f"--account {account}: an account has twelve digits; `aws sts get-caller-identity` shows yours"
         )
-    if not _REGION.fullmatch(region):
+    if not is_region(region):
         raise UsageError(f"--region {region}: a region looks like us-east-1")
     places = tuple(dict.fromkeys(place(text) for text in reads))
     return Wanted(account, region, owner, bucket_names(account, region)[0], places, ssm)
@@ -132,7 +132,7 @@ def place(text: str) -> Place:
 def region_of(policy_name: str) -> str | None:
     """The region whose bucket a policy of the machines' role opens; None for another policy."""
     region = policy_name.removeprefix("cloudtrain-")
-    return region if region != policy_name and _REGION.fullmatch(region) else None
+    return region if region != policy_name and is_region(region) else None
 
 
 def is_ours(tags: Mapping[str, str]) -> bool:

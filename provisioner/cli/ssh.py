@@ -15,7 +15,7 @@ from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.words import counted, say
 from cloudtrain.provisioner.errors import EXIT_OK, NotFound, UsageError
-from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.home import Home, write_private
 
 INCLUDE = "Include cloudtrain/*.conf"  # relative to ~/.ssh; only at the top does it hold for every host
 
@@ -80,7 +80,7 @@ def _config(home: Home, job: str, attempt: int | None, *, write: bool) -> int:
         return EXIT_OK
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     entry = folder / f"{way.job_id}.conf"
-    sshing.write_private(entry, way.entry)
+    write_private(entry, way.entry)
     say(f"wrote {entry}")
     config = folder.parent / "config"
     if _include(config):
@@ -112,6 +112,6 @@ def _include(config: Path) -> bool:
     if any(line.strip() == INCLUDE for line in text.splitlines()):
         return False
     mode = config.stat().st_mode & 0o777 if config.exists() else 0o600
-    sshing.write_private(config, f"{INCLUDE}\n\n{text}" if text else f"{INCLUDE}\n")
+    write_private(config, f"{INCLUDE}\n\n{text}" if text else f"{INCLUDE}\n")
     config.chmod(mode)
     return True

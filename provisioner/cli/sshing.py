@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from cloudtrain.provisioner.cli.jobs import find, open_store
 from cloudtrain.provisioner.decide.attempts import live
 from cloudtrain.provisioner.errors import CloudGone, CloudtrainError, NotFound, UsageError
-from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.home import Home, write_private
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.model import Attempt, AwsOptions, JobRecord, Machine, MachineState, Observed
 from cloudtrain.provisioner.ports import Target
@@ -92,14 +91,6 @@ def way_to(home: Home, job: str, number: int | None = None) -> Way:
     write_private(reached.job_dir / KNOWN_HOSTS, _known_hosts(record.job_id, attempt, target))
     write_private(config, entry)
     return Way(record.job_id, attempt, entry, config, image_of(attempt, record.spec.aws).venv)
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file of mode 0600, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
-    temporary.replace(path)
 
 
 def _attempt(record: JobRecord, number: int | None) -> Attempt:

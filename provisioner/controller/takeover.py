@@ -6,7 +6,6 @@ attempt's SSH keys and user data. The values of secrets are not there; who takes
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
+from cloudtrain.provisioner.home import write_private
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import ObjectStore
 from cloudtrain.provisioner.shipping.snapshot import MANIFEST_NAME, TAR_NAME
@@ -88,7 +88,7 @@ def fetch(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
         for name, text in files.items():
             if name not in _names(attempt.generation):
                 raise CloudtrainError(f"the bucket names a file {name!r} of job {record.job_id}: not taken over")
-            _write_private(job_dir / name, text)
+            write_private(job_dir / name, text)
     if record.snapshot_sha256 is None:
         return
     try:
@@ -124,9 +124,3 @@ def _names(generation: int) -> tuple[str, ...]:
 
 def _attempt_key(record: JobRecord, generation: int) -> str:
     return f"{record.control}/attempt-{generation:04d}.json"
-
-
-def _write_private(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

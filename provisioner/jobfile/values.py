@@ -13,7 +13,7 @@ _DURATION = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
+REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
 _MAX_EDITS = 2
 
 
@@ -30,7 +30,7 @@ def is_name(text: str) -> bool:
 
 def is_region(text: str) -> bool:
     """Whether this has the form of an AWS region's name."""
-    return _REGION.fullmatch(text) is not None
+    return REGION.fullmatch(text) is not None
 
 
 def env_problem(name: str) -> str | None:

@@ -129,45 +129,38 @@ def _no_spot_role(call: Call) -> Refused | None:
     return None
 
 
-def _expired_token(call: Call) -> Refused:
-    match call.service:
-        case "ec2":
-            return Refused("RequestExpired", 400, "Request has expired.")
-        case "s3":
-            return Refused("ExpiredToken", 400, "The provided token has expired.")
-        case "iam" | "sts":
-            return Refused("ExpiredToken", 403, "The security token included in the request is expired")
-    return Refused("ExpiredTokenException", 400, "The security token included in the request is expired")
+def _by_service(*, ec2: Refused, s3: Refused, iam: Refused, other: Refused) -> Callable[[Call], Refused]:
+    """The same refusal in each service's own words; STS has IAM's."""
+    words = {"ec2": ec2, "s3": s3, "iam": iam, "sts": iam}
+    return lambda call: words.get(call.service, other)
 
 
-def _no_credentials(call: Call) -> Refused:
-    match call.service:
-        case "ec2":
-            return Refused("AuthFailure", 401, "AWS was not able to validate the provided access credentials")
-        case "s3":
-            text = "The AWS Access Key Id you provided does not exist in our records."
-            return Refused("InvalidAccessKeyId", 403, text)
-        case "iam" | "sts":
-            return Refused("InvalidClientTokenId", 403, "The security token included in the request is invalid.")
-    return Refused("UnrecognizedClientException", 400, "The security token included in the request is invalid.")
+_expired_token = _by_service(
+    ec2=Refused("RequestExpired", 400, "Request has expired."),
+    s3=Refused("ExpiredToken", 400, "The provided token has expired."),
+    iam=Refused("ExpiredToken", 403, "The security token included in the request is expired"),
+    other=Refused("ExpiredTokenException", 400, "The security token included in the request is expired"),
+)
+_no_credentials = _by_service(
+    ec2=Refused("AuthFailure", 401, "AWS was not able to validate the provided access credentials"),
+    s3=Refused("InvalidAccessKeyId", 403, "The AWS Access Key Id you provided does not exist in our records."),
+    iam=Refused("InvalidClientTokenId", 403, "The security token included in the request is invalid."),
+    other=Refused("UnrecognizedClientException", 400, "The security token included in the request is invalid."),
+)
+_clock_skew = _by_service(
+    ec2=Refused("AuthFailure", 401, "AWS was not able to validate the provided access credentials"),
+    s3=Refused(
+        "RequestTimeTooSkewed", 403, "The difference between the request time and the current time is too large."
+    ),
+    iam=Refused("SignatureDoesNotMatch", 403, "Signature expired: the request is older than 5 min."),
+    other=Refused("InvalidSignatureException", 400, "Signature expired: the request is older than 5 min."),
+)
 
 
 def _region_off(call: Call) -> Refused | None:
     if call.service in ("iam", "s3") or (call.service, _region(call)) == ("sts", "us-east-1"):
         return None  # these answer in us-east-1, whichever region is meant
     return _no_credentials(call)  # as EC2 words it there: AuthFailure
-
-
-def _clock_skew(call: Call) -> Refused:
-    match call.service:
-        case "ec2":
-            return Refused("AuthFailure", 401, "AWS was not able to validate the provided access credentials")
-        case "s3":
-            text = "The difference between the request time and the current time is too large."
-            return Refused("RequestTimeTooSkewed", 403, text)
-        case "iam" | "sts":
-            return Refused("SignatureDoesNotMatch", 403, "Signature expired: the request is older than 5 min.")
-    return Refused("InvalidSignatureException", 400, "Signature expired: the request is older than 5 min.")
 
 
 def _region(call: Call) -> str:
