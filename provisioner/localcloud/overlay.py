@@ -170,10 +170,15 @@ class Overlay:
             answer.append((status, headers))
 
         # moto checks a condition and writes in two steps: one write at a time, or two could both hold If-None-Match.
-        one_at_a_time = call.service == "s3" and environ["REQUEST_METHOD"] not in ("GET", "HEAD")
+        # It writes an answer out of the living objects: a machine that changes meanwhile would be shown half changed.
+        alone: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        if call.service == "s3" and environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            alone = self._s3_writes
+        elif call.service == "ec2" and call.action.startswith("Describe"):
+            alone = self.state.lock
         name = f"{call.service} {call.action}"
         try:
-            with self._s3_writes if one_at_a_time else contextlib.nullcontext():
+            with alone:
                 body = b"".join(self._moto(environ, keep))
             status, headers = answer[-1]
         except NotImplementedError as error:
