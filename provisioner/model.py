@@ -74,6 +74,9 @@ class EndReason(StrEnum):
     CANCELLED = "cancelled"
     STOPPED = "stopped"  # the person stopped it; `resume` goes on
     MAX_RUN = "max-run"
+    BUDGET = "budget"  # its money is spent, or the rest pays for nothing that would get it on
+    TOO_DEAR = "too-dear"  # the pool's price rose above max_hourly_cost: saved, and on to another pool
+    PREEMPTIONS = "preemptions"  # EC2 took its machines more often than recovery.max_preemptions allows
     CLOUD_LOST = "cloud-lost"  # the embedded cloud died
     REFUSED = "refused"  # credentials, permission, quota or the request itself: no other pool would help
     FENCED = "fenced"  # a newer generation exists: it gave up by itself
@@ -131,6 +134,14 @@ AWS_DEFAULTS = AwsOptions()
 
 
 @dataclass(frozen=True, slots=True)
+class Recovery:
+    """``recovery``: how often a job is picked up again. Machines that break are neither: see ``decide.limits``."""
+
+    max_failures: int = 0  # how often a run that failed by itself starts again from its last checkpoint
+    max_preemptions: int | None = None  # None: unlimited; an interruption never counts as a failure
+
+
+@dataclass(frozen=True, slots=True)
 class FileMount:
     """Data that must lie at ``target`` on the machine. ``source``: "s3://bucket/prefix", or an absolute local path."""
 
@@ -158,7 +169,11 @@ class JobSpec:
     setup: str | None = None
     checkpoint_interval: Interval = field(default_factory=lambda: Interval(seconds=600))
     checkpoint_keep: int = 3
-    max_run_s: float | None = None
+    deadline_s: float | None = None  # from the launch on
+    budget_usd: Decimal | None = None  # for all attempts together
+    max_run_s: float | None = None  # paid machine time, all attempts together
+    max_wait_s: float | None = None  # without a machine, each time; None: 0 at launch, a day in recovery
+    recovery: Recovery = Recovery()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +216,7 @@ class Attempt:
     unseen_since: float | None = None  # the cloud's list has lacked the machine from here on
     notice_at: float | None = None  # when we learnt of the interruption
     handed_over: bool = False  # final checkpoint durable after a notice: the next generation may launch
+    leave: EndReason | None = None  # it is to save and go for this reason; the job goes on, or ends with it
     admitted_at: float | None = None  # our address was admitted again, for want of an answer
     restarted_at: float | None = None  # its agent stood still and was started again
     saving_since: float | None = None  # its run has ended, and it brings what it has to the bucket
