@@ -87,6 +87,8 @@ class Control:
             "endpoint": tags.get(TAG_LOCAL_SSH) or life.machine.private_ip,
             "step": life.host.step() if life.host is not None and life.live else None,
             "taken_at": life.taken_at,
+            "created_at": life.created_at,
+            "ended_at": life.ended_at,
         }
 
     def _stop(self) -> dict[str, Any]:

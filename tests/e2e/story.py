@@ -19,6 +19,7 @@ from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.cli.jobs import live_view
 from cloudtrain.provisioner.localcloud import client
+from cloudtrain.provisioner.ports import Stored
 from tests import forms
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +111,10 @@ class Person:
         store, now = SqliteStore(self.home / "jobs.db"), time.time()
         stored = reversed(store.list())
         return [dict(report.listed(s.record, live_view(store, s.record.job_id), now)) for s in stored]
+
+    def stored(self) -> list[Stored]:
+        """What the store holds, oldest first: for tests that look at records themselves."""
+        return SqliteStore(self.home / "jobs.db").list()
 
     def jobs(self) -> list[dict[str, Any]]:
         """What ``ls`` lists."""

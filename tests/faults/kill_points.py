@@ -1,0 +1,200 @@
+"""kill -9 before and after each external effect of a launch, one at a time, on the embedded cloud with real processes:
+``python -m tests.faults.kill_points --json``.
+
+A first launch, undisturbed, writes down which effects there are: of the command line and of the controller. Then each
+launch has its process killed at one of them. What must hold afterwards: the job succeeds (where it was stored),
+at most one machine of a generation was ever made, no two lived at a time, nothing is left in the cloud or on this
+computer, and record and bill are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.story import ROOT, Person, Said, counting_job, hurry, until
+from tests.faults.leftovers import doubled, left, misrecorded
+from tests.faults.points import Plan, Point, fired, passed
+
+SITE = Path(__file__).with_name("site")
+STEPS = 60
+PATIENCE_S = 90.0
+
+
+@dataclass
+class Stage:
+    """A home, its embedded cloud, a short job, and processes that carry points."""
+
+    folder: Path
+    steps: int = STEPS
+    person: Person = field(init=False)
+    job: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        home = self.folder / "home"
+        home.mkdir()
+        Person(home).ok("local", "up")  # without points: neither it nor its machines have any
+        paths = os.pathsep.join([str(SITE), str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        self.person = Person(home, extra={"PYTHONPATH": paths, "FAULT_POINTS": str(self.folder / "plan.json")})
+        self.job = counting_job(self.folder, steps=self.steps)
+        hurry(self.folder)
+        self._plans = 0
+
+    def plan(self, at: Point | None, action: str = "none", pid_file: str = "") -> Plan:
+        """The next plan, written where the processes look."""
+        self._plans += 1
+        plan = Plan(self._plans, str(self.folder / f"points-{self._plans}.log"), action, at, pid_file)
+        plan.write(self.folder / "plan.json")
+        return plan
+
+    def launch(self) -> Said:
+        """Launch and return at once."""
+        return self.person.run("launch", str(self.job), "--cloud", "local", "--yes", "--detach")
+
+    def settled(self, job_id: str) -> None:
+        """Wait until the job is over."""
+        over = ("SUCCEEDED", "FAILED", "CANCELLED")
+        until(lambda: any(r["job"] == job_id and r["status"] in over for r in self.person.rows()), job_id, PATIENCE_S)
+
+    def leave(self) -> None:
+        """End everything."""
+        self.person.leave()
+
+
+def record_points(stage: Stage) -> list[Point]:
+    """The points of an undisturbed launch, in order."""
+    stage.person.kill_controller()
+    plan = stage.plan(None)
+    said = stage.launch()
+    assert said.code == 0, said
+    job_id = said.out.strip()
+    stage.settled(job_id)
+    wrong = faults_of(stage, job_id)
+    assert not wrong, wrong
+    seen = passed(Path(plan.log))
+    return list(dict.fromkeys(seen))
+
+
+def faults_of(stage: Stage, job_id: str) -> list[str]:
+    """What is not as it must be after a job has succeeded."""
+    person = stage.person
+    record = next(s.record for s in person.stored() if s.record.job_id == job_id)
+    return [*left(person, job_id, record.regions), *doubled(person, record), *misrecorded(person, job_id)]
+
+
+@dataclass
+class Try:
+    """One launch that was disturbed at a point."""
+
+    point: Point
+    met: bool
+    stored: bool
+    wrong: list[str]
+    seconds: float
+
+
+def one_try(stage: Stage, point: Point) -> Try:
+    """Launch, with a kill at the point; come back with ``ls``; wait; look at everything."""
+    started = time.monotonic()
+    person = stage.person
+    person.kill_controller()  # an idle one of the try before
+    known = {s.record.job_id for s in person.stored()}
+    plan = stage.plan(point, "kill")
+    said = stage.launch()
+    wrong = []
+    if point.role == "controller" and said.code != 0:
+        wrong.append(f"launch ended with {said.code}: {said.err}")
+    new = [s.record.job_id for s in person.stored() if s.record.job_id not in known]
+    if not new:
+        wrong += [] if fired(plan) else ["no job, and no kill"]
+        wrong += [f"{m['instance_id']} lives" for m in person.machines()]
+        return Try(point, fired(plan), False, wrong, time.monotonic() - started)
+    job_id = new[0]
+    wait_for_kill(person, plan, job_id)
+    listed = person.ok("ls")
+    if point.role == "controller" and fired(plan) and not _over(person, job_id) and "started again" not in listed.err:
+        wrong.append(f"ls did not bring the controller back: {listed.err}")
+    stage.settled(job_id)
+    wrong += faults_of(stage, job_id)
+    return Try(point, fired(plan), True, wrong, time.monotonic() - started)
+
+
+def left_on_disk(stage: Stage) -> list[str]:
+    """Folders of launches that were killed before there was a job. The next controller's start takes them away."""
+    stage.person.kill_controller()
+    stage.plan(None)
+    stage.settled(stage.launch().out.strip())
+    owned = {s.record.job_id for s in stage.person.stored()}
+    return [path.name for path in (stage.person.home / "jobs").glob("*") if path.name not in owned]
+
+
+def _over(person: Person, job_id: str) -> bool:
+    return any(s.record.job_id == job_id and s.record.status.final for s in person.stored())
+
+
+def wait_for_kill(person: Person, plan: Plan, job_id: str) -> None:
+    """Until the point was met, or the job is over without."""
+    until(lambda: fired(plan) or _over(person, job_id), f"{plan.at}", PATIENCE_S)
+
+
+def chosen(points: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
+    """All points, or a sample drawn by seed."""
+    if sample is None or sample >= len(points):
+        return list(points)
+    return random.Random(seed).sample(list(points), sample)
+
+
+def summary(tries: Sequence[Try], known: int, ownerless: Sequence[str], seconds: float) -> dict[str, Any]:
+    """For --json. A point that was not met is one whose effect this launch did not need: not a failure, but told."""
+    bad = [t for t in tries if t.wrong]
+    return {
+        "points": known,
+        "tried": len(tries),
+        "met": sum(t.met for t in tries),
+        "clean": sum(not t.wrong for t in tries),
+        "not_met": [str(t.point) for t in tries if not t.met],
+        "ownerless_folders": len(ownerless),
+        "faults": [{"point": str(t.point), "wrong": t.wrong} for t in bad],
+        "seconds": round(seconds, 1),
+    }
+
+
+def main() -> int:
+    """Returns 1 where a try is not clean."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=int, help="so many points, drawn by --seed  [default: all]")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="points whose words hold this")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="cloudtrain-kills-") as folder:
+        stage = Stage(Path(folder))
+        try:
+            points = record_points(stage)
+            wanted = [p for p in points if options.only is None or options.only in str(p)]
+            tries = []
+            for point in chosen(wanted, options.sample, options.seed):
+                tries.append(one_try(stage, point))
+                last = tries[-1]
+                how = "FAILS" if last.wrong else "clean" if last.met else "not met"
+                print(f"{how:8}{point} ({last.seconds:.1f} s) {'; '.join(last.wrong)}", file=sys.stderr, flush=True)
+            ownerless = left_on_disk(stage)
+        finally:
+            stage.leave()
+    told = summary(tries, len(points), ownerless, time.monotonic() - started)
+    print(json.dumps(told) if options.json else f"{told['clean']} of {told['tried']} clean")
+    return int(bool(told["faults"] or ownerless))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
