@@ -18,6 +18,8 @@ CloudtrainError              1   something failed that has no class of its own
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 EXIT_OK = 0
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -29,6 +31,21 @@ EXIT_JOB_FAILED = 100
 EXIT_NOT_FINISHED = 101
 EXIT_CANCELLED = 103
 EXIT_INTERRUPTED = 130
+
+
+class Scope(StrEnum):
+    """How far an error reaches: what is left alone after one of it, for a while."""
+
+    NONE = "none"  # nothing: the same call is made again
+    POOL = "pool"  # the type in that zone and market
+    PLACE = "type and zone"  # the type in that zone, in every market
+    SUBNET = "subnet"  # the zone, whatever the type: its subnet has no address left
+    QUOTA = "quota"  # every pool of the region whose vCPUs the same quota counts
+    IMAGE = "image"  # every pool of the region that boots the same image
+    REGION = "region"
+    REQUEST = "request"  # the job: every pool would be asked the same
+    ACCOUNT = "account"
+    RESOURCE = "resource"  # that one machine, group, bucket or object
 
 
 class CloudtrainError(Exception):
@@ -66,11 +83,12 @@ class RegionDenied(AccessError):
 
 
 class QuotaExceeded(AccessError):
-    """A service quota, scoped to (account, region, quota family, capacity type)."""
+    """A service quota: of a family's vCPUs in one market and region (Scope.QUOTA), or of the region."""
 
-    def __init__(self, message: str, *, code: str) -> None:
+    def __init__(self, message: str, *, code: str, scope: Scope = Scope.QUOTA) -> None:
         super().__init__(message)
         self.code = code
+        self.scope = scope
 
 
 class CloudError(CloudtrainError):
@@ -82,9 +100,15 @@ class CloudError(CloudtrainError):
 
 
 class PoolUnavailable(CloudError):
-    """This pool can't give a machine now; try the next one. Unknown codes land here, tried once."""
+    """This pool can't give a machine now, and ``scope`` says which others can't either. ``lasting``: nor within hours,
+    as an unknown code, which is tried once in each pool."""
 
     exit_code = EXIT_NO_CAPACITY
+
+    def __init__(self, message: str, *, code: str, scope: Scope = Scope.POOL, lasting: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.scope = scope
+        self.lasting = lasting
 
 
 class AttemptOver(CloudError):
@@ -92,7 +116,14 @@ class AttemptOver(CloudError):
 
 
 class CloudUnreachable(CloudtrainError):
-    """No answer, throttled, or a time-out. Whether the call took effect is unknown: repeat it with the same token."""
+    """No answer, throttled, or a time-out. Whether the call took effect is unknown: repeat it with the same token.
+
+    ``broken``: the cloud answered with a fault of its own, which is repeated a few times and then costs the pool.
+    """
+
+    def __init__(self, message: str, *, broken: bool = False) -> None:
+        super().__init__(message)
+        self.broken = broken
 
 
 class CloudGone(CloudtrainError):

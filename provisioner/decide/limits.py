@@ -13,6 +13,7 @@ class Limits:
     launch_unseen_s: float = 120  # when the job is leaving: a launch without an answer that shows no machine
     retry_s: float = 2.0  # between two askings; doubled with each unknown answer
     retry_most_s: float = 30.0
+    broken_tries: int = 5  # of a launch that the cloud answers with a fault of its own: then the next pool
     unseen_s: float = (
         600  # a launched machine that never shows up is given up (the API is eventually consistent: minutes)
     )
@@ -26,7 +27,9 @@ class Limits:
     stop_unheard_s: float = 300  # the same, for a stop that should save first and whose request has not got through
     notice_grace_s: float = 180  # after a notice's deadline, EC2 should have taken the machine: we end it
     gone_unseen_s: float = 120  # after terminate, a machine that is not listed any more counts as gone
-    avoid_s: float = 600  # a pool without capacity, or that was reclaimed, is left alone
+    avoid_s: float = 600  # a pool that was reclaimed or refused is left alone
+    capacity_s: float = 180  # one without capacity; doubled each time it says so again, up to avoid_s
+    lasting_s: float = 24 * 3600  # one that refused for what does not change within hours
     recovery_wait_s: float = 24 * 3600  # how long a job that ran waits for capacity
     closing_tries: int = 300  # of bringing results home and sweeping, seconds apart
     words_unknown_s: float = 600  # a machine is gone and the bucket does not answer what it said last

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cloudtrain.provisioner.model import FoundImage, Machine
+from cloudtrain.provisioner.errors import Scope
+from cloudtrain.provisioner.model import EndReason, FoundImage, Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,14 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRefused:
-    """RunInstances said no. ``fatal``: no other pool would say yes (permission, a wrong request).
-
-    ``quota`` widens the refusal to all pools of the same region, instance family letter and capacity type; ``denied``
-    to all of the region.
-    """
+    """The launch was refused. ``reason``: what its attempt ended for. ``scope``: which pools would say the same, for
+    minutes, or for a day where ``lasting``."""
 
     generation: int
     detail: str
+    reason: EndReason = EndReason.NO_CAPACITY
+    scope: Scope = Scope.POOL
+    lasting: bool = False
     fatal: bool = False
     quota: bool = False
     denied: bool = False
@@ -42,11 +43,13 @@ class LaunchRefused:
 
 @dataclass(frozen=True, slots=True)
 class LaunchUnknown:
-    """No answer that says yes or no. ``asked``: RunInstances was sent, so a machine may exist."""
+    """No answer that says yes or no. ``asked``: RunInstances was sent, so a machine may exist. ``broken``: the cloud
+    answered, with a fault of its own."""
 
     generation: int
     detail: str
     asked: bool
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
