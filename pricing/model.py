@@ -82,3 +82,26 @@ class Offering:
     price_per_hour: Money
     source: str
     as_of: date
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a region charges beside its machines' hours, in USD, as it was known at one moment: see ``extras.py``.
+
+    ``out_gb_usd``: per GB (10^9 bytes) that leaves the region, by where it goes: a region, or "internet"; what is not
+    named has no known price. ``assumed``: which rates are another region's, for want of its own. ``as_of``: the oldest.
+    """
+
+    region: str
+    gib_month_usd: Decimal  # a GiB of gp3
+    iops_month_usd: Decimal  # each provisioned beyond what gp3 brings
+    mib_s_month_usd: Decimal
+    address_hour_usd: Decimal  # a public IPv4 address
+    out_gb_usd: tuple[tuple[str, Decimal], ...]
+    as_of: date
+    source: str
+    assumed: tuple[str, ...] = ()
+
+    def out_usd(self, to: str) -> Decimal | None:
+        """USD per GB that leaves the region for ``to``; None: not known."""
+        return Decimal(0) if to == self.region else dict(self.out_gb_usd).get(to)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 COLUMNS = ["region", "what", "usd_per_gb", "as_of", "source"]
 GB = 10**9
+INTERNET = "internet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,12 @@ def between(region: str, other: str) -> Rate | None:
         return FREE
     rates = load()
     return rates.get((region, other)) or rates.get((region, "other-regions"))
+
+
+def internet(region: str) -> Rate | None:
+    """The rate of data that leaves a region for the internet, the free 100 GB a month not counted away; None: not
+    known."""
+    return load().get((region, INTERNET))
 
 
 def storage(region: str) -> Rate | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
-from cloudtrain.pricing.model import Offering, Pool
+from cloudtrain.pricing.model import Offering, Pool, Rates
 from cloudtrain.trainer.contract import AgentStatus, Mount
 
 TAG_OWNER = "cloudtrain:owner"
@@ -211,6 +211,7 @@ class Attempt:
     retry_at: float | None = None  # it is not asked again before
     instance_id: str | None = None
     spot_request_id: str | None = None
+    launched_at: float | None = None  # its machine was made: volume and address are paid from here on
     running_at: float | None = None  # first seen running: billing starts
     started_at: float | None = None  # the agent was started
     unseen_since: float | None = None  # the cloud's list has lacked the machine from here on
@@ -224,6 +225,7 @@ class Attempt:
     stop_heard_at: float | None = None  # the request lies on the machine
     ending_at: float | None = None  # terminate was first asked
     ended_at: float | None = None  # first seen shutting down or gone: billing ends
+    gone_at: float | None = None  # nothing of its machine is left: its volume is paid until here
     end_reason: EndReason | None = None
     end_detail: str | None = None  # the cloud's or the agent's own words, one line
     ended_by_cloud: bool = False  # EC2 took it (decides the free first hour)
@@ -232,6 +234,9 @@ class Attempt:
     durable_step: int | None = None
     run_seconds: float = 0.0
     restore_s: float | None = None  # what its machine took to get data and checkpoint; None while it has not
+    mounted_bytes: int = 0  # of file_mounts, what its machine has fetched
+    received_bytes: int = 0  # from the job's bucket beside them: the checkpoint
+    sent_bytes: int = 0  # to the job's bucket: checkpoints, outputs, logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +284,8 @@ class JobRecord:
     total_steps: int | None = None
     metrics: tuple[tuple[str, float], ...] = ()
     on_demand_usd_per_hour: Decimal | None = None  # the cheapest on-demand price that fits, at launch
+    rates: tuple[Rates, ...] = ()  # what each region of the job charges beside machines, as it was at launch
+    home_bytes: int = 0  # of results, what has been brought home over the internet
 
     @property
     def regions(self) -> tuple[str, ...]:

@@ -190,6 +190,7 @@ class Mount:
     sha256: str  # of the manifest's bytes
     bytes: int
     files: int
+    region: str | None = None  # of the bucket that its files lie in; None: the job's own
 
 
 def content_key(sha256: str) -> str:
@@ -221,6 +222,8 @@ class AgentStatus:
     mounted_bytes: int = 0  # of file_mounts, how much lies on this machine, verified or about to be
     mount_bytes: int = 0  # of file_mounts, all of it
     restore_s: float | None = None  # from the agent's start until data and checkpoint were there; None: not yet
+    received_bytes: int = 0  # from the bucket, file_mounts apart: the checkpoint
+    sent_bytes: int = 0  # to the bucket: checkpoints, outputs, logs
 
 
 @dataclass(frozen=True)

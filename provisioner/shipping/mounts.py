@@ -135,7 +135,8 @@ def pack(document: dict[str, Any], target: str, job_id: str, number: int) -> tup
     data = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")
     sizes = [row["size"] for row in document["files"] if "size" in row]
     key = f"mounts/{job_id}/{number}.json"
-    return Mount(target, key, hashlib.sha256(data).hexdigest(), sum(sizes), len(sizes)), data
+    digest = hashlib.sha256(data).hexdigest()
+    return Mount(target, key, digest, sum(sizes), len(sizes), document.get("region")), data
 
 
 @dataclass(frozen=True, slots=True)

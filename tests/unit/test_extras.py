@@ -1,0 +1,33 @@
+"""What a region charges beside machines, as the catalogue knows it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from cloudtrain.pricing import extras
+from cloudtrain.pricing.extras import ADDRESS_HOUR, GIB_MONTH, IOPS_MONTH, MIB_S_MONTH, rates
+from cloudtrain.pricing.transfer import INTERNET
+
+
+def test_a_region_has_its_own_rates_with_source_and_date() -> None:
+    found = rates("us-east-1", ["us-east-2", "eu-west-1"])
+    assert (found.gib_month_usd, found.address_hour_usd) == (Decimal("0.08"), Decimal("0.005"))
+    assert (found.out_usd("us-east-2"), found.out_usd("eu-west-1")) == (Decimal("0.01"), Decimal("0.02"))
+    assert found.out_usd(INTERNET) == Decimal("0.09")
+    assert found.out_usd("us-east-1") == 0, "within a region nothing is paid"
+    assert found.source and found.as_of.year >= 2021 and found.assumed == ()
+
+
+def test_what_is_not_known_is_the_dearest_and_named_and_never_free() -> None:
+    found = rates("nowhere-1", ["us-east-1"])
+    known = [row[0] for (_, what), row in extras.load().items() if what == GIB_MONTH]
+    assert found.gib_month_usd == max(known)
+    assert found.assumed == (GIB_MONTH, IOPS_MONTH, MIB_S_MONTH)
+    assert found.address_hour_usd == Decimal("0.005"), "an address costs the same everywhere"
+    assert found.out_usd("us-east-1") is None and found.out_usd(INTERNET) is None
+
+
+def test_every_row_has_a_source_and_a_price_that_can_be() -> None:
+    for (_, what), (usd, as_of, source) in extras.load().items():
+        assert source and as_of.year >= 2021
+        assert 0 < usd < 1 and what in (GIB_MONTH, IOPS_MONTH, MIB_S_MONTH, ADDRESS_HOUR)
