@@ -11,6 +11,7 @@ from dataclasses import replace
 from cloudtrain.provisioner.adapters.clients import preload
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.controller.folders import drop_ownerless
 from cloudtrain.provisioner.controller.job_secrets import drop_where_over
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
 from cloudtrain.provisioner.controller.loop import JobLoop
@@ -40,6 +41,7 @@ class Controller:
     def run(self) -> None:
         """Until no job has been live for a while."""
         drop_where_over(self._home, self._store)  # the controller before this one may have been killed at a job's end
+        drop_ownerless(self._home, self._store)
         idle_since, patience_s = self._clock.now(), UNUSED_EXIT_S
         while self._clock.now() - idle_since < patience_s:
             for job_id in [job_id for job_id, thread in self._threads.items() if not thread.is_alive()]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.pricing import catalog
 from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.controller.folders import hold, let_go
 from cloudtrain.provisioner.controller.job_secrets import keep_secrets
 from cloudtrain.provisioner.controller.process import ensure, renew
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
@@ -75,7 +76,9 @@ def snapshot(prepared: Prepared, *, home: Home) -> Snapshot:
     out = ours(prepared, home)
     if workdir is not None:
         out += _covered(workdir, prepared.spec)
-    return take(workdir, home.job_dir(prepared.job_id), leave_out=out)
+    job_dir = home.job_dir(prepared.job_id)
+    hold(job_dir)
+    return take(workdir, job_dir, leave_out=out)
 
 
 def _covered(workdir: Path, spec: JobSpec) -> list[Path]:
@@ -120,6 +123,7 @@ def submit(prepared: Prepared, shot: Snapshot, access: Access, mounts: tuple[Mou
         SqliteStore(home.db).add(record)
     except Conflict as error:
         raise UsageError(str(error)) from error
+    let_go(home.job_dir(prepared.job_id))
     if entry.cloud == "aws":
         renew(home)
     ensure(home)

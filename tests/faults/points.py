@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO
 
 READS = ("Describe", "Get", "List", "Head", "Decode", "Simulate")
 TWICE_S = 0.05
+DRAWN = re.compile(r"[0-9a-f]{16,}")  # parts of names that are new each time
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def _patch_calls(points: Points) -> None:
 
 def _call_name(service: str, operation: str, parameters: dict[str, Any]) -> str:
     dry = "(dry)" if parameters.get("DryRun") else ""
-    key = str(parameters.get("Key", "")).rpartition("/")[2]
+    key = DRAWN.sub("…", str(parameters.get("Key", "")).rpartition("/")[2])
     return " ".join(filter(None, (f"{service}.{operation}{dry}", key)))
 
 
