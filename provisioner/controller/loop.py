@@ -12,8 +12,9 @@ from cloudtrain.provisioner.controller.effects import Effects
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere, Journal, material
 from cloudtrain.provisioner.controller.live import view
 from cloudtrain.provisioner.controller.observe import Observer
+from cloudtrain.provisioner.decide.absorb import absorb
 from cloudtrain.provisioner.decide.attempts import Effect
-from cloudtrain.provisioner.decide.job import Decision, absorb, decide, refused
+from cloudtrain.provisioner.decide.job import Decision, decide, refused
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
 from cloudtrain.provisioner.model import JobRecord, JobStatus, Observed, Phase
 from cloudtrain.provisioner.ports import Clock, Store

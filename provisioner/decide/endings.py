@@ -1,0 +1,46 @@
+"""What an attempt's notice or end means for its job. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cloudtrain.provisioner.decide.limits import Limits
+from cloudtrain.provisioner.model import Attempt, Avoid, EndReason, JobRecord
+
+
+def conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: Limits) -> tuple[JobRecord, list[str]]:
+    """What an attempt's notice or end means for the job, once, when it becomes known."""
+    if old.notice_at is None and new.notice_at is not None:  # the next attempt may start before this one has ended
+        record = replace(record, avoid=(*record.avoid, Avoid(new.pool, now + limits.avoid_s, "reclaimed")))
+    reason = new.end_reason
+    if reason is None or old.end_reason is not None:
+        return record, []
+    detail = f": {new.end_detail}" if new.end_detail else ""
+    lines = [f"attempt {new.generation}: {reason}{detail}"]
+    if reason is EndReason.INTERRUPTED:
+        avoid = Avoid(new.pool, now + limits.avoid_s, "reclaimed")
+        return replace(record, preemptions=record.preemptions + 1, avoid=(*record.avoid, avoid)), lines
+    if reason in (EndReason.NO_CAPACITY, EndReason.QUOTA, EndReason.DENIED, EndReason.BOOT_TIMEOUT):
+        avoid = Avoid(new.pool, now + limits.avoid_s, new.end_detail or str(reason))
+        record = replace(record, avoid=(*record.avoid, avoid))
+    last_words = (
+        EndReason.SUCCEEDED,
+        EndReason.JOB_FAILED,
+        EndReason.MAX_RUN,
+        EndReason.REFUSED,
+        EndReason.IMAGE_UNFIT,
+    )
+    if reason in last_words:
+        if record.outcome in (None, EndReason.STOPPED):  # it was over before it could stop
+            record = replace(record, outcome=reason, detail=new.end_detail)
+        return record, lines
+    unfit = (EndReason.MACHINE_LOST, EndReason.BOOT_TIMEOUT, EndReason.AGENT_LOST, EndReason.MACHINE_UNFIT)
+    if reason in unfit:
+        avoid = Avoid(new.pool, now + limits.avoid_s, str(reason))
+        record = replace(record, failures=record.failures + 1, avoid=(*record.avoid, avoid))
+        if record.failures >= limits.machine_failures and record.outcome is None:
+            detail = new.end_detail or str(reason)
+            record = replace(
+                record, outcome=EndReason.JOB_FAILED, detail=f"{record.failures} machines failed: {detail}"
+            )
+    return record, lines
