@@ -10,17 +10,16 @@ from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.follow import follow, screen
-from cloudtrain.provisioner.cli.jobs import open_store
-from cloudtrain.provisioner.cli.words import SIMULATED, printable, say, tell
+from cloudtrain.provisioner.cli.jobs import open_store, see_driven
+from cloudtrain.provisioner.cli.words import SIMULATED, printable, say, tell, undisturbed
 from cloudtrain.provisioner.errors import EXIT_INTERRUPTED, EXIT_OK
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord, JobStatus
 
 
 def goes_on(job_id: str, record: JobRecord | None = None) -> str:
-    """What to tell somebody who leaves a live job: what it costs where it has a machine, and what ends it."""
-    rate = None if record is None else report.usd_per_hour(record)
-    price = "" if rate is None or record is None else f" at {rate:.4f} $/hour{_simulated(record)}"
+    """What to tell somebody who leaves a live job: what its machine costs, or will, and what ends it."""
+    price = "" if record is None else _price(record)
     what = f"`cloudtrain logs -f {job_id}` follows, `cloudtrain down {job_id}` ends it"
     return f"job {job_id} goes on by itself{price}; {what}"
 
@@ -38,26 +37,57 @@ def attend(job_id: str, home: Home, *, json: bool, after: int = 0) -> int:
 
     Ctrl-C asks whether to detach or to stop; a second one, or the first where nobody can be asked, detaches.
     """
+    try:
+        record = _attended(job_id, home, after=after)
+        if record is not None:
+            _show_end(record, json=json)
+            return report.exit_code(record)
+    except KeyboardInterrupt:
+        pass
+    with undisturbed():
+        leave(job_id, home)
+    return EXIT_INTERRUPTED
+
+
+def leave(job_id: str, home: Home) -> None:
+    """What to tell somebody whom Ctrl-C takes away from a stored job. Sees to it that somebody drives the job."""
+    store = open_store(home)
+    stored = store.get(job_id)
+    if stored.resting:
+        say(f"job {job_id} is {stored.record.status}; `cloudtrain show {job_id}` tells how it went")
+        return
+    see_driven(home, [stored.record])
+    if stored.wanted == "stop":
+        say(f"job {job_id} goes on stopping by itself; `cloudtrain show {job_id}` tells how far it is")
+    else:
+        say(goes_on(job_id, stored.record))
+
+
+def _attended(job_id: str, home: Home, *, after: int) -> JobRecord | None:
+    """The job's record when nothing more happens to it by itself; None for somebody who leaves it alone."""
     store = open_store(home)
     try:
         say(f"job {job_id} is under way; Ctrl-C asks whether to leave it running")
-        record = _follow(job_id, home, after=after)
+        return _follow(job_id, home, after=after)
     except KeyboardInterrupt:
         record = store.get(job_id).record
         if not (record.status.resting or _stop_wanted(record)):
-            say(goes_on(job_id, record))
-            return EXIT_INTERRUPTED
+            return None
         known = store.events(job_id)
         if not record.status.resting:
             store.want(job_id, "stop")
             say("it saves a checkpoint and gives the machine back; Ctrl-C leaves it to that")
-        try:
-            record = _follow(job_id, home, after=known[-1].number if known else 0)
-        except KeyboardInterrupt:
-            say(f"job {job_id} goes on stopping by itself; `cloudtrain show {job_id}` tells how far it is")
-            return EXIT_INTERRUPTED
-    _show_end(record, json=json)
-    return report.exit_code(record)
+        return _follow(job_id, home, after=known[-1].number if known else 0)
+
+
+def _price(record: JobRecord) -> str:
+    """What the job's machine costs now, else what the machine costs that it will ask for first."""
+    rate = report.usd_per_hour(record)
+    if rate is not None:
+        return f" at {rate:.4f} $/hour{_simulated(record)}"
+    if not record.offerings:
+        return ""
+    return f" at {record.offerings[0].price_per_hour.amount:.4f} $/hour or so{_simulated(record)} once it has a machine"
 
 
 def _simulated(record: JobRecord) -> str:

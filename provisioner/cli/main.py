@@ -9,6 +9,7 @@ import importlib
 import io
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -146,6 +147,8 @@ def main(args: list[str] | None = None) -> int:
     except click.ClickException as error:
         return _complain(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
+        if args is None:  # we are the whole process, and it ends now: one more Ctrl-C has nothing to interrupt
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _complain("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         return _left_alone()

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import click
@@ -51,6 +55,19 @@ def _broken(line: str, room: int) -> str:
         else:
             lines[-1] += blanks + word
     return "\n".join(lines)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """The last words of a command and what it clears away: a second Ctrl-C does not cut them off. For moments only."""
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def printable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -259,7 +260,9 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(world: World, job_file: Path)
     code, out, err = world.run("launch", job_file, "--cloud", "local", "--yes")
     job_id = the_job(world)
     assert (code, out) == (130, "")
-    assert f"job {job_id} goes on by itself; `cloudtrain logs -f {job_id}` follows, `cloudtrain down {job_id}`" in err
+    price = "$/hour or so (local, simulated prices) once it has a machine"
+    assert re.search(rf"job {job_id} goes on by itself at 0\.\d+ {re.escape(price)};", err)
+    assert f"`cloudtrain logs -f {job_id}` follows, `cloudtrain down {job_id}` ends it" in err
     assert world.store.get(job_id).wanted == "run"
 
 
@@ -335,10 +338,10 @@ def test_ctrl_c_right_after_the_start_does_not_leave_silently(
 def test_ctrl_c_between_the_start_and_the_following_does_not_leave_silently(
     world: World, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(attend, "open_store", interrupted)
+    monkeypatch.setattr(attend, "_attended", interrupted)
     code, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
     assert code == 130
     assert f"job {the_job(world)} goes on by itself" in err
