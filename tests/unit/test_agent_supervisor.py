@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.trainer.agent import checks, courier, supervisor
+from cloudtrain.trainer.agent import checks, commands, courier, supervisor
 from cloudtrain.trainer.agent.jobenv import job_environment
 from cloudtrain.trainer.agent.mounts import Mounter
 from cloudtrain.trainer.agent.notices import Imds, Interruption, Watcher
@@ -344,7 +344,7 @@ def test_a_job_that_somebody_kills_is_judged_after_a_while(stand: Stand) -> None
 
 
 def test_a_job_that_lives_on_in_the_background_says_so(stand: Stand) -> None:
-    stand.monkeypatch.setattr(supervisor, "LINGER_S", 0.3)
+    stand.monkeypatch.setattr(commands, "LINGER_S", 0.3)
     stand.start("setsid sleep 3 &")
     status = stand.until(lambda s: any("lives on" in line for line in s.checks))
     assert "run: its shell has ended, sleep lives on, and the job with it" in status.checks
@@ -352,7 +352,7 @@ def test_a_job_that_lives_on_in_the_background_says_so(stand: Stand) -> None:
 
 
 def test_what_a_failed_job_leaves_behind_does_not_hold_the_machine(stand: Stand) -> None:
-    stand.monkeypatch.setattr(supervisor, "LINGER_S", 0.3)
+    stand.monkeypatch.setattr(commands, "LINGER_S", 0.3)
     stand.start("sleep 99 & setsid sleep 98 &\nsleep 0.2; exit 4")
     status = stand.end()
     assert (status.phase, status.exit_code) == ("failed", 4)

@@ -8,29 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..contract import (
-    ENV_RESUME,
     AgentConfig,
     AgentStatus,
     Notice,
-    Progress,
     progress_from_json,
     to_json,
     write_atomic,
 )
 from .checks import Checks
+from .commands import Commands
 from .courier import DISK_FULL, Courier, Ending
-from .decide_stop import Reason, Signal, Stop, Verdict, exited, job_deadline, merge, next_signal, said, settled, verdict
+from .decide_stop import Reason, Stop, Verdict, exited, job_deadline, merge, said, verdict
 from .host import Host
 from .objects import Objects
 from .places import Places
-from .process import Job, kill_leftovers, start
+from .process import Job, kill_leftovers
 from .report import Reporter, last_line, says_disk_full
 from .sampling import Sampler
 from .state import State
@@ -44,8 +42,6 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.1
 QUICK_GRACE_S = 5.0  # for a job whose work nobody can use any more
 GOING_DOWN_GRACE_S = 20.0  # of the 90 s that systemd gives us
-LINGER_S = 10.0  # for what is left of a job that is done or has failed
-UNKILLABLE_S = 10.0  # after SIGKILL; then the rest is the kernel's
 WARM_AFTER_S = 10.0  # a job that reports no step is taken to be past its start
 BARRED_S = 600.0  # new rights take minutes to be in force; a bucket that refuses everything for longer is not ours
 CLOUD_DEAD_S = 15.0  # a local host whose metadata service is gone this long has no cloud any more
@@ -91,8 +87,9 @@ class Supervisor:
         self._restarted = restarted
         self._job_env = dict(job_env)
         self._state = State(started=time.monotonic() - ran_s)
+        self._commands = Commands(config, places, host, self._job_env, self._state)
         if running is not None:
-            self._note_run(running)
+            self._commands.note_run(running)
         self._courier = Courier(config, places, connect)
         self._checks = checks
         self._hide = hide
@@ -182,42 +179,13 @@ class Supervisor:
         elif not mounted:
             state.phase = "mounting"
         elif self._config.setup is not None and not state.setup_done:
-            self._start_setup(self._config.setup)
+            self._commands.start_setup(self._config.setup)
         elif restored is None:
             state.phase = "restoring"
         elif self._checks.ready():
-            self._start_run()
+            self._commands.start_run(restored)
         else:
             state.phase = "checking"
-
-    def _start_setup(self, command: str) -> None:
-        state = self._state
-        state.current = start(self._config, self._places, self._job_env, "setup", command)
-        state.in_setup, state.phase = True, "setup"
-        logger.info("setup started, pid %d", state.current.pid)
-
-    def _note_run(self, job: Job) -> None:
-        state = self._state
-        state.current, state.in_setup, state.phase = job, False, "running"
-        state.shell_ended = None
-        state.run_started = time.monotonic()
-        logger.info("run started, pid %d", job.pid)
-
-    def _start_run(self) -> None:
-        restored = self._courier.restored
-        if restored is not None and restored.path is not None:
-            self._job_env[ENV_RESUME] = str(restored.path)
-            self._give_to_user()
-            self._state.resumed_step = restored.step
-            self._state.progress = Progress(step=restored.step or 0, start_step=restored.step or 0)
-        self._note_run(start(self._config, self._places, self._job_env, "run", self._config.run))
-
-    def _give_to_user(self) -> None:
-        """What root restored belongs to the job's user, who must be able to prune it."""
-        user = self._config.login_user
-        if self._host.real and user is not None and os.geteuid() == 0:
-            for path in (self._places.checkpoints, *self._places.checkpoints.rglob("*")):
-                shutil.chown(path, user)
 
     # ---- the loop
 
@@ -266,40 +234,16 @@ class Supervisor:
     def _watch_current(self) -> None:
         """setup or run, alive or just ended."""
         state = self._state
-        if state.current is None:
-            return
-        code = state.current.exit_code()
-        if code is not None and state.shell_ended is None:
-            state.shell_ended = time.monotonic()
-        if self._still_lives(state.current, code):
-            self._apply_stop(state.current)
-            return
-        ended_for_s = time.monotonic() - (state.shell_ended or 0.0)
-        if not settled(code, asked=state.stop is not None, ended_for_s=ended_for_s):
+        if state.current is None or not self._commands.ended():
             return
         self._read_progress()
+        code = state.current.exit_code()
         if state.in_setup:
             self._setup_ended(code)
         else:
             state.run_seconds = self._run_seconds()
             state.exit_code = code
             self._end()
-
-    def _still_lives(self, job: Job, code: int | None) -> bool:
-        state = self._state
-        if not job.alive():
-            return False
-        if state.killed is not None and time.monotonic() - state.killed > UNKILLABLE_S:
-            logger.warning("processes of the job do not die: %s", job.members())
-            return False
-        judged = state.progress.done or (code is not None and code != 0)
-        ended_for_s = 0.0 if state.shell_ended is None else time.monotonic() - state.shell_ended
-        if judged and ended_for_s > LINGER_S:
-            self._kill(job)
-        elif ended_for_s > LINGER_S:  # a shell that put its training in the background looks just so
-            names = ", ".join(sorted({process.name for process in job.members()}))
-            state.lingering = (f"run: its shell has ended, {names} lives on, and the job with it",)
-        return True
 
     def _setup_ended(self, code: int | None) -> None:
         state = self._state
@@ -309,23 +253,6 @@ class Supervisor:
             self._end(Verdict("failed", words, "machine" if self._disk_is_full() else "job"))
         else:
             self._go_on()
-
-    def _apply_stop(self, job: Job) -> None:
-        state = self._state
-        if state.stop is None:
-            return
-        action = next_signal(state.stop, time.time(), stops_by_file=state.progress.stops_by_file)
-        if action is Signal.KILL:
-            self._kill(job)
-        elif action is Signal.TERMINATE and (told := job.terminate(state.told)):
-            logger.info("SIGTERM to %s", told)
-            state.told.update(told)
-
-    def _kill(self, job: Job) -> None:
-        if self._state.killed is None:
-            self._state.killed = time.monotonic()
-            logger.warning("SIGKILL to the job")
-        job.kill()
 
     # ---- what may end it
 
