@@ -19,12 +19,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.e2e.story import ROOT, Person, Said, counting_job, hurry, until
 from tests.faults.leftovers import doubled, left, misrecorded
 from tests.faults.points import Plan, Point, fired, passed
 
+T = TypeVar("T")
 SITE = Path(__file__).with_name("site")
 STEPS = 60
 PATIENCE_S = 90.0
@@ -146,11 +147,11 @@ def wait_for_kill(person: Person, plan: Plan, job_id: str) -> None:
     until(lambda: fired(plan) or _over(person, job_id), f"{plan.at}", PATIENCE_S)
 
 
-def chosen(points: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
-    """All points, or a sample drawn by seed."""
-    if sample is None or sample >= len(points):
-        return list(points)
-    return random.Random(seed).sample(list(points), sample)
+def chosen(known: Sequence[T], sample: int | None, seed: int) -> list[T]:
+    """All, or a sample drawn by seed."""
+    if sample is None or sample >= len(known):
+        return list(known)
+    return random.Random(seed).sample(list(known), sample)
 
 
 def summary(tries: Sequence[Try], known: int, ownerless: Sequence[str], seconds: float) -> dict[str, Any]:
