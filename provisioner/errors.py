@@ -79,7 +79,12 @@ class AccessError(CloudtrainError):
 
 
 class RegionDenied(AccessError):
-    """Refused in one region: it is off for the account, or the caller may not use it. Another region may say yes."""
+    """Refused in one region: it is off for the account, or the caller may not use it. Another region may say yes.
+    ``lasting``: it will be so for hours."""
+
+    def __init__(self, message: str, *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 class QuotaExceeded(AccessError):

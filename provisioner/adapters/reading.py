@@ -12,7 +12,8 @@ import botocore.exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from cloudtrain.provisioner.account.facts import Unread, Why
-from cloudtrain.provisioner.adapters.aws_errors import Kind, code_of, row
+from cloudtrain.provisioner.adapters.aws_codes import Kind, row
+from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.errors import CloudtrainError, RegionDenied
 
 T_co = TypeVar("T_co", covariant=True)

@@ -35,14 +35,17 @@ from cloudtrain.provisioner.errors import (
     AttemptOver,
     CloudError,
     CloudUnreachable,
+    CloudtrainError,
     Conflict,
     NotFound,
     QuotaExceeded,
+    PoolUnavailable,
     RegionDenied,
     RemoteError,
     UsageError,
+    Scope,
 )
-from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, EndReason, JobRecord, LaunchRequest, Machine
 from cloudtrain.provisioner.ports import ObjectStore, Target
 from cloudtrain.provisioner.shipping.bundle import bundle, ship_command
 from cloudtrain.provisioner.shipping.snapshot import TAR_NAME
@@ -54,6 +57,8 @@ COMMAND_TIMEOUT_S = 20.0
 STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
 INLINE_BYTES = 4_000_000  # a smaller snapshot is in the bucket before a pass would notice
+FENCED = "Fenced"  # our own code: the checkpoints' pointer is of a newer generation
+SPENT_UNSEEN_S = 120.0  # the machine of a spent token is looked for so long
 
 
 class Effects:
@@ -114,10 +119,10 @@ class Effects:
 
     def _collect(self, record: JobRecord) -> Outcome:
         try:
-            collect(record, self._reach.objects, self._reach.job_dir)
+            collect(record, objects, self._reach.job_dir)
         except (CollectError, CloudUnreachable) as error:
-            return NotCollected(str(error))
-        return Collected()
+            return NotCollected(str(error), objects.bytes)
+        return Collected(objects.bytes)
 
     def _ask_for_machine(self, record: JobRecord, effect: at.Resolve | at.Launch) -> Outcome:
         attempt = _attempt(record, effect.generation)
@@ -137,15 +142,28 @@ class Effects:
             asked = True
             return Launched(attempt.generation, self._reach.cloud.launch(request))
         except CloudUnreachable as error:
-            return LaunchUnknown(attempt.generation, str(error), asked)
-        except QuotaExceeded as error:
-            return LaunchRefused(attempt.generation, str(error), quota=True)
-        except (CloudError, NotFound) as error:
+            return LaunchUnknown(attempt.generation, str(error), asked, broken=error.broken)
+        except AttemptOver as error:
+            return self._spent(record, attempt, error)
+        except CloudtrainError as error:
+            return refusal(attempt.generation, error)
+
+    def _spent(self, record: JobRecord, attempt: Attempt, error: AttemptOver) -> Outcome:
+        """The attempt's token has made a machine before, in a pass whose end nobody saw: look it up by its tag. A new
+        machine may be missing from lists for a while; an attempt whose machine never shows is over."""
+        if error.code == FENCED:
             return LaunchRefused(attempt.generation, str(error))
-        except RegionDenied as error:
-            return LaunchRefused(attempt.generation, str(error), denied=True)
-        except (AccessError, UsageError) as error:
-            return LaunchRefused(attempt.generation, str(error), fatal=True)
+        try:
+            listed = self._reach.cloud.machines(record.job_id, [attempt.pool.region])
+        except CloudUnreachable as silent:
+            return LaunchUnknown(attempt.generation, str(silent), asked=True)
+        mine = next((m for m in listed if m.client_token == attempt.client_token), None)
+        if mine is not None:
+            return Launched(attempt.generation, mine)
+        now = self._reach.clock.now()
+        if now - (attempt.launch_asked_at or now) < SPENT_UNSEEN_S:
+            return LaunchUnknown(attempt.generation, f"{error}; its machine is not listed yet", asked=True)
+        return LaunchRefused(attempt.generation, str(error), EndReason.MACHINE_LOST, Scope.NONE)
 
     def _request(self, record: JobRecord, attempt: Attempt) -> LaunchRequest:
         image = image_of(attempt, record.spec.aws)
@@ -171,7 +189,7 @@ class Effects:
             if latest.generation == generation:
                 return
             if latest.generation > generation:
-                raise AttemptOver(f"generation {latest.generation} of this job exists already", code="Fenced")
+                raise AttemptOver(f"generation {latest.generation} of this job exists already", code=FENCED)
             raised = Latest(generation, latest.step, latest.key, latest.manifest_sha256)
             data = to_json(raised).encode()
             try:
@@ -245,6 +263,22 @@ def _keep(done: Future[None], record: JobRecord, objects: ObjectStore, job_dir: 
     except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
         done.set_exception(error)
     else:
+def refusal(generation: int, error: CloudtrainError) -> LaunchRefused:
+    """What a refused launch means for its attempt and for other pools. Raises what is no refusal."""
+    match error:
+        case QuotaExceeded():
+            return LaunchRefused(generation, str(error), EndReason.QUOTA, error.scope)
+        case RegionDenied():
+            return LaunchRefused(generation, str(error), EndReason.DENIED, Scope.REGION, error.lasting)
+        case PoolUnavailable():
+            return LaunchRefused(generation, str(error), scope=error.scope, lasting=error.lasting)
+        case CloudError() | NotFound():
+            return LaunchRefused(generation, str(error))
+        case AccessError() | UsageError():
+            return LaunchRefused(generation, str(error), EndReason.REFUSED, Scope.REQUEST)
+    raise error
+
+
         done.set_result(None)
 
 

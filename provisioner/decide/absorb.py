@@ -23,7 +23,8 @@ from cloudtrain.provisioner.decide.outcomes import (
     StopHeard,
     Swept,
 )
-from cloudtrain.provisioner.decide.pools import avoid_like
+from cloudtrain.provisioner.decide.refusals import REFUSALS, leave_alone, pause_s
+from cloudtrain.provisioner.errors import Scope
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, PricePoint
 
 
@@ -44,12 +45,11 @@ def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEF
     new, events = _absorb_attempt(old, outcome, now, limits)
     record = replace(record, attempts=tuple(new if a is old else a for a in record.attempts))
     record, lines = conclude(record, old, new, now, limits)
-    if isinstance(outcome, LaunchRefused) and outcome.quota:
-        record = avoid_like(record, old, outcome.detail, now, limits, family=True)
-    if isinstance(outcome, LaunchRefused) and outcome.denied:
-        record = avoid_like(record, old, outcome.detail, now, limits, family=False)
-    if isinstance(outcome, LaunchUnknown) and new.phase is Phase.ENDED:  # an outage or a throttle is the region's
-        record = avoid_like(record, old, outcome.detail, now, limits, family=False)
+    if isinstance(outcome, LaunchRefused) and outcome.reason in REFUSALS:
+        record = leave_alone(record, old, outcome, now, limits)
+    if isinstance(outcome, LaunchUnknown) and new.phase is Phase.ENDED:
+        scope = Scope.POOL if outcome.broken else Scope.REGION  # an outage or a throttle is the region's
+        record = leave_alone(record, old, LaunchRefused(old.generation, outcome.detail, scope=scope), now, limits)
     return Decision(record, (), (*events, *lines))
 
 
@@ -80,23 +80,17 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) 
     raise AssertionError(outcome)
 
 
-def _refusal(outcome: LaunchRefused) -> EndReason:
-    if outcome.fatal:
-        return EndReason.REFUSED
-    return EndReason.DENIED if outcome.denied else EndReason.QUOTA if outcome.quota else EndReason.NO_CAPACITY
-
-
 def _launch_unknown(
     old: Attempt, outcome: LaunchUnknown, now: float, limits: Limits
 ) -> tuple[Attempt, tuple[str, ...]]:
     """Ask again, less and less often, with the same token; give up in the end. Said once."""
-    if now - old.claimed_at > limits.launch_unknown_s:
+    broken = outcome.broken and old.unknown_launches + 1 >= limits.broken_tries
+    if broken or now - old.claimed_at > limits.launch_unknown_s:
         return at.ended(old, EndReason.NO_CAPACITY, f"no answer to the launch: {outcome.detail}", now), ()
-    pause_s = min(limits.retry_s * 2**old.unknown_launches, limits.retry_most_s)
     new = replace(
         old,
         unknown_launches=old.unknown_launches + 1,
-        retry_at=now + pause_s,
+        retry_at=now + pause_s(old, limits),
         launch_asked_at=old.launch_asked_at if outcome.asked else None,
     )
     first = (f"attempt {old.generation}: {outcome.detail}; asking again",) if old.unknown_launches == 0 else ()

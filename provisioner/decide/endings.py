@@ -20,9 +20,6 @@ def conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: 
     if reason is EndReason.INTERRUPTED:
         avoid = Avoid(new.pool, now + limits.avoid_s, "reclaimed")
         return replace(record, preemptions=record.preemptions + 1, avoid=(*record.avoid, avoid)), lines
-    if reason in (EndReason.NO_CAPACITY, EndReason.QUOTA, EndReason.DENIED, EndReason.BOOT_TIMEOUT):
-        avoid = Avoid(new.pool, now + limits.avoid_s, new.end_detail or str(reason))
-        record = replace(record, avoid=(*record.avoid, avoid))
     last_words = (
         EndReason.SUCCEEDED,
         EndReason.JOB_FAILED,

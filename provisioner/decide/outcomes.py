@@ -36,9 +36,6 @@ class LaunchRefused:
     reason: EndReason = EndReason.NO_CAPACITY
     scope: Scope = Scope.POOL
     lasting: bool = False
-    fatal: bool = False
-    quota: bool = False
-    denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.decide.limits import Limits
-from cloudtrain.provisioner.model import Attempt, Avoid, EndReason, JobRecord, Phase, PricePoint
+from cloudtrain.provisioner.decide.refusals import avoided, next_offering
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, PricePoint
 
 TOKEN_LIMIT = 64  # ASCII characters; EC2 developer guide, "Ensuring idempotency", seen 2026-11
 
 
 def next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, list[str]]:
-    """Claim the cheapest pool that is not avoided; without one, end (nothing ran yet) or wait (in recovery)."""
-    avoided = {a.pool: a for a in record.avoid if a.until_at > now}
-    offering = next((o for o in record.offerings if o.pool not in avoided), None)
+    """Claim the cheapest pool that is not left alone; without one, end (nothing ran yet) or wait (in recovery)."""
+    last = max((a.ended_at or 0 for a in record.attempts if a.started_at is not None), default=None)
+    offering = next_offering(record, now, may_wait=last is not None or bool(record.spec.max_wait_s))
     if offering is not None:
         generation = record.generation + 1
         attempt = Attempt(
@@ -30,11 +31,10 @@ def next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobReco
             record,
             generation=generation,
             attempts=(*record.attempts, attempt),
-            avoid=tuple(avoided.values()),
+            avoid=avoided(record, now),
         )
         again = f", {record.preemptions} interruption(s) so far" if record.preemptions else ""
         return record, [f"attempt {generation}: asking for {offering.pool}{again}"]
-    last = max((a.ended_at or 0 for a in record.attempts if a.started_at is not None), default=None)
     if last is not None and now - last < limits.recovery_wait_s:
         return record, []  # the avoided pools come back within minutes
     return _out_of_pools(record)
@@ -59,20 +59,3 @@ def client_token(job_id: str, generation: int, offering: Offering) -> str:
     """The attempt's client token. It holds the pool, so that one token can't make two machines in two zones."""
     digest = hashlib.sha256(str(offering.pool).encode()).hexdigest()[:12]
     return f"ct-{job_id[:32]}-{generation}-{digest}"[:TOKEN_LIMIT]
-
-
-def avoid_like(record: JobRecord, refused: Attempt, why: str, now: float, limits: Limits, *, family: bool) -> JobRecord:
-    """Leave alone every pool of the region that would say the same. A quota counts a family's vCPUs in one market."""
-
-    def same(offering: Offering) -> bool:
-        pool = offering.pool
-        return pool.region == refused.pool.region and (
-            not family
-            or (
-                pool.capacity_type is refused.pool.capacity_type
-                and pool.instance_type[0] == refused.pool.instance_type[0]
-            )
-        )
-
-    more = tuple(Avoid(o.pool, now + limits.avoid_s, why) for o in record.offerings if same(o))
-    return replace(record, avoid=record.avoid + more)

@@ -1,4 +1,4 @@
-"""What a refused launch means for the other pools: which are left alone, for how long, and which is asked next. Pure."""
+"""What a refused launch means for the other pools: which are left alone, for how long, and which is next. Pure."""
 
 from __future__ import annotations
 
@@ -80,6 +80,8 @@ def _same(record: JobRecord, refused: Attempt, scope: Scope) -> Callable[[Offeri
         in_region = other.region == pool.region
         in_zone = in_region and other.zone_id == pool.zone_id
         match scope:
+            case Scope.NONE | Scope.RESOURCE:
+                return False
             case Scope.PLACE:
                 return in_zone and other.instance_type == pool.instance_type
             case Scope.SUBNET:

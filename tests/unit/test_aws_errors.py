@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import ssl
+from email.utils import formatdate
+from typing import Any
 
 import botocore.exceptions as boto
 import pytest
 from botocore.parsers import ResponseParserError
 
-from cloudtrain.provisioner.adapters.aws_errors import ROWS, Kind, translate, translated
+from cloudtrain.provisioner.adapters.aws_codes import ROWS, Kind
+from cloudtrain.provisioner.adapters.aws_errors import decoder, translate, translated
 from cloudtrain.provisioner.errors import (
     AccessError,
     AttemptOver,
@@ -19,8 +22,10 @@ from cloudtrain.provisioner.errors import (
     PoolUnavailable,
     QuotaExceeded,
     RegionDenied,
+    Scope,
     UsageError,
 )
+from cloudtrain.provisioner.localcloud.faults import HTTP_STATUS
 from cloudtrain.trainer import storage
 
 CLASSES = {
@@ -37,14 +42,16 @@ CLASSES = {
 }
 
 
-def refused(code: str, message: str = "No, said AWS.", status: int = 400) -> boto.ClientError:
+def refused(
+    code: str, message: str = "No, said AWS.", status: int = 400, headers: dict[str, str] | None = None
+) -> boto.ClientError:
     return boto.ClientError(
         {
             "Error": {"Code": code, "Message": message},
             "ResponseMetadata": {
                 "RequestId": "req-1",
                 "HTTPStatusCode": status,
-                "HTTPHeaders": {},
+                "HTTPHeaders": headers or {},
                 "RetryAttempts": 0,
                 "HostId": "",
             },
@@ -55,16 +62,77 @@ def refused(code: str, message: str = "No, said AWS.", status: int = 400) -> bot
 
 @pytest.mark.parametrize("code", sorted(ROWS))
 def test_each_row(code: str) -> None:
-    error = translate(refused(code), "launch in aws/us-east-1/use1-az4/g4dn.xlarge/spot")
-    assert type(error) is CLASSES[ROWS[code].kind]
+    """With the HTTP status that the code comes with: which class, how far it reaches, what the person can do."""
+    expected = ROWS[code]
+    error = translate(refused(code, status=expected.status), "launch in aws/us-east-1/use1-az4/g4dn.xlarge/spot")
+    assert type(error) is CLASSES[expected.kind]
     text = str(error)
     assert text.startswith("launch in aws/us-east-1/use1-az4/g4dn.xlarge/spot: ")
     assert code in text
     assert "req-1" in text
     assert "\n" not in text
-    assert ROWS[code].advice in text
+    assert expected.advice in text
     if isinstance(error, CloudError | QuotaExceeded):
         assert error.code == code
+    if isinstance(error, PoolUnavailable | QuotaExceeded):
+        assert error.scope is expected.scope
+    if isinstance(error, PoolUnavailable | RegionDenied):
+        assert error.lasting is expected.lasting
+    if isinstance(error, CloudUnreachable):
+        assert error.broken is expected.broken
+
+
+# What a code of 2.2 reaches; the table itself can't tell that it is wrong.
+REACHES = {
+    Scope.POOL: ("InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientCapacity", "SpotMaxPriceTooLow"),
+    Scope.PLACE: (
+        *("InsufficientHostCapacity", "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded"),
+        *("Unsupported", "InvalidInstanceType.NotFound"),
+    ),
+    Scope.SUBNET: ("InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"),
+    Scope.QUOTA: ("MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded"),
+    Scope.IMAGE: ("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidAMIID.Malformed", "ParameterNotFound"),
+    Scope.REGION: (
+        *("MaxFleetCountExceeded", "MaxSpotFleetRequestCountExceeded", "VolumeLimitExceeded", "MaxIOPSLimitExceeded"),
+        *("OptInRequired", "PendingVerification", "UnauthorizedOperation", "AuthFailure"),
+    ),
+    Scope.NONE: (
+        *("RequestLimitExceeded", "EC2ThrottledException", "Throttling", "SlowDown", "InternalError", "Unavailable"),
+        *("InternalFailure", "ServiceUnavailable", "IdempotentParameterMismatch", "IdempotentInstanceTerminated"),
+        "InvalidGroup.NotFound",
+    ),
+    Scope.REQUEST: (
+        *("InvalidParameterValue", "InvalidParameterCombination", "MissingParameter", "ValidationError"),
+        *("InvalidUserData.Malformed", "InvalidKeyPair.NotFound"),
+    ),
+    Scope.ACCOUNT: (
+        *(
+            "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+            "ExpiredToken",
+            "RequestExpired",
+            "InvalidClientTokenId",
+        ),
+        *("RequestTimeTooSkewed", "Blocked", "AccountDisabled"),
+    ),
+    Scope.RESOURCE: ("InvalidInstanceID.NotFound", "OperationNotPermitted", "IncorrectInstanceState"),
+}
+
+
+@pytest.mark.parametrize(("scope", "codes"), REACHES.items())
+def test_how_far_each_code_reaches(scope: Scope, codes: tuple[str, ...]) -> None:
+    assert {code: ROWS[code].scope for code in codes} == dict.fromkeys(codes, scope)
+
+
+def test_capacity_and_throttling_come_with_the_server_status_that_botocore_would_retry() -> None:
+    for code in ("InsufficientInstanceCapacity", "InsufficientHostCapacity", "UnfulfillableCapacity"):
+        assert ROWS[code].status == 500
+        assert type(translate(refused(code, status=500), "launch")) is PoolUnavailable
+    for code in ("RequestLimitExceeded", "EC2ThrottledException", "SlowDown"):
+        assert ROWS[code].status == 503
+
+
+def test_the_embedded_cloud_refuses_with_the_same_status() -> None:
+    assert {code: ROWS[code].status for code in HTTP_STATUS} == HTTP_STATUS
 
 
 @pytest.mark.parametrize(
@@ -100,8 +168,8 @@ def test_what_matters_most(code: str, status: int, wanted: type[CloudtrainError]
 def test_a_code_that_nobody_has_met_ends_the_pool_and_is_named() -> None:
     error = translate(refused("BrandNewCode"), "launch", launching=True)
     assert type(error) is PoolUnavailable
-    assert error.code == "BrandNewCode"
-    assert "unknown here" in str(error)
+    assert (error.code, error.scope, error.lasting) == ("BrandNewCode", Scope.POOL, True)
+    assert "BrandNewCode: No, said AWS. (request req-1); this code is unknown here" in str(error)
 
 
 def test_and_any_other_call_is_refused_by_its_name() -> None:
@@ -111,7 +179,9 @@ def test_and_any_other_call_is_refused_by_its_name() -> None:
 
 
 def test_an_unknown_server_error_says_nothing_about_the_call() -> None:
-    assert type(translate(refused("BrandNewCode", status=502), "launch")) is CloudUnreachable
+    error = translate(refused("BrandNewCode", status=502), "launch", launching=True)
+    assert type(error) is CloudUnreachable
+    assert error.broken, "asked again a few times, then the next pool"
 
 
 def test_a_missing_instance_profile_is_not_a_bug_of_ours() -> None:
@@ -185,3 +255,83 @@ def test_the_embedded_clouds_secret_path_stays_out_of_messages() -> None:
         for text in (str(translate(lost, "bucket b")), str(storage._translate(lost, "read b/k"))):
             assert "0123456789abcdef" not in text
             assert "127.0.0.1:4242" in text
+
+
+ENCODED = "You are not authorized to perform this operation. Encoded authorization failure message: a-secret_text"
+
+
+def test_a_refusal_for_want_of_a_permission_names_it() -> None:
+    asked: list[str] = []
+
+    def decode(encoded: str) -> str:
+        asked.append(encoded)
+        return "ec2:RunInstances on arn:aws:ec2:us-east-1:123456789012:volume/*"
+
+    text = str(translate(refused("UnauthorizedOperation", ENCODED, 403), "launch", decode=decode))
+    assert asked == ["a-secret_text"]
+    assert "(ec2:RunInstances on arn:aws:ec2:us-east-1:123456789012:volume/*)" in text
+    assert "a-secret_text" not in text
+    assert "administrator" in text
+
+
+class Sts:
+    """STS that answers a decoding so, or refuses it."""
+
+    def __init__(self, answer: str | Exception) -> None:
+        self.answer = answer
+
+    def client(self, service: str, region: str) -> Sts:
+        assert (service, region) == ("sts", "eu-west-1")
+        return self
+
+    def decode_authorization_message(self, *, EncodedMessage: str) -> dict[str, str]:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return {"DecodedMessage": self.answer}
+
+
+TOLD = (
+    '{"allowed": false, "explicitDeny": false, "matchedStatements": {"items": []}, "context": {"principal": {"id": '
+    '"AIDAEXAMPLE", "arn": "arn:aws:iam::123456789012:user/ann"}, "action": "ec2:RunInstances", "resource": '
+    '"arn:aws:ec2:eu-west-1:123456789012:instance/*", "conditions": {"items": [{"key": "aws:Region"}]}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        (TOLD, "ec2:RunInstances on arn:aws:ec2:eu-west-1:123456789012:instance/*"),
+        (refused("AccessDenied", status=403), None),
+        (boto.EndpointConnectionError(endpoint_url="https://sts"), None),
+        ("not JSON", None),
+        ('{"context": {}}', None),
+        ("[]", None),
+    ],
+)
+def test_a_decoded_message_tells_action_and_resource_alone(answer: str | Exception, wanted: str | None) -> None:
+    clients: Any = Sts(answer)
+    assert decoder(clients, "eu-west-1")("xyz") == wanted
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("RequestTimeTooSkewed", 403), ("AuthFailure", 401), ("RequestExpired", 400), ("SignatureDoesNotMatch", 403)],
+)
+def test_a_clock_that_is_off_is_told_in_seconds(code: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_800_000_614.0)
+    date = formatdate(1_800_000_000.0, usegmt=True)
+    text = str(translate(refused(code, status=status, headers={"date": date}), "launch"))
+    assert "this computer's clock is 614 s ahead of AWS's: set it" in text
+    monkeypatch.setattr("time.time", lambda: 1_799_999_400.0)
+    assert "600 s behind" in str(translate(refused(code, status=status, headers={"date": date}), "launch"))
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", formatdate(1_800_000_000.0, usegmt=True)])
+def test_a_clock_that_is_right_or_unknown_is_not_blamed(date: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_800_000_002.0)
+    assert "clock" not in str(translate(refused("AuthFailure", status=401, headers={"date": date}), "launch"))
+
+
+def test_the_missing_spot_role_comes_with_the_command_that_makes_it() -> None:
+    text = str(translate(refused("AuthFailure.ServiceLinkedRoleCreationNotPermitted", status=403), "launch"))
+    assert "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com" in text
