@@ -27,7 +27,10 @@ _OPTIONS = (
     click.option("--spot/--on-demand", "spot", default=None, help="How to buy the machine."),
     click.option("--region", multiple=True, metavar="REGION", help="Only there; may be given several times."),
     click.option("--max-price", metavar="USD", help="Per hour, at most."),
+    click.option("--budget", metavar="USD", help="All attempts together, at most."),
     click.option("--max-run", metavar="TIME", help="Paid machine time, at most: 90s, 15m, 2h, 1d."),
+    click.option("--max-wait", metavar="TIME", help="Without a machine, at most, each time.  [default: 0s, then 1d]"),
+    click.option("--deadline", metavar="TIME", help="From now on; past it the job goes on, and ends with 5."),
     click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set a variable; may be given several times."),
 )
 
@@ -44,7 +47,10 @@ def overriding(function: Callable[..., Any]) -> Callable[..., Any]:
         spot: bool | None,
         region: tuple[str, ...],
         max_price: str | None,
+        budget: str | None,
         max_run: str | None,
+        max_wait: str | None,
+        deadline: str | None,
         env: tuple[str, ...],
         **rest: Any,
     ) -> Any:
@@ -56,7 +62,10 @@ def overriding(function: Callable[..., Any]) -> Callable[..., Any]:
             spot=spot,
             regions=() if configured else region,
             max_price=max_price,
+            budget=budget,
+            deadline=deadline,
             max_run=max_run,
+            max_wait=max_wait,
             envs=env,
             default_region=region[0] if configured else None,
         )

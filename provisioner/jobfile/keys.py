@@ -48,14 +48,14 @@ JOB = Section(
         "setup",
         "run",
         "checkpoint",
+        "deadline",
+        "budget",
         "max_run",
+        "max_wait",
+        "recovery",
     ),
     later=(
         "trainer",
-        "deadline",
-        "budget",
-        "max_wait",
-        "recovery",
         "on_idle",
         "on_hang",
         "on_hot",
@@ -86,7 +86,8 @@ AWS = Section(
 CHECKPOINT = Section(
     "checkpoint", ("interval", "keep"), later=("watch", "complete_when", "settle_seconds", "resume_args")
 )
-SECTIONS = (JOB, RESOURCES, AWS, CHECKPOINT)
+RECOVERY = Section("recovery", ("max_failures", "max_preemptions"))
+SECTIONS = (JOB, RESOURCES, AWS, CHECKPOINT, RECOVERY)
 
 ALTERNATIVES = tuple(
     Section(f"resources.{key}", _SELECTING, later=("network_tier",), aliases=_PLACES) for key in ("any_of", "ordered")

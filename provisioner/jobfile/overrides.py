@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from cloudtrain.pricing.accelerators import AcceleratorError, canonical, parse
 from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.jobfile.values import DURATION_FORM, NAME_FORM, duration_s, env_problem, is_name, nearest
+from cloudtrain.provisioner.jobfile.values import (
+    DURATION_FORM,
+    NAME_FORM,
+    USD_FORM,
+    duration_s,
+    env_problem,
+    is_name,
+    nearest,
+    usd,
+)
 from cloudtrain.provisioner.model import JobSpec, Resources
-
-_PRICE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")  # "1_000", "1e9" and other scripts' digits are slips, not prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,10 @@ class Overrides:
     spot: bool | None = None
     regions: tuple[str, ...] = ()
     max_price: str | None = None
+    budget: str | None = None
+    deadline: str | None = None
     max_run: str | None = None
+    max_wait: str | None = None
     envs: tuple[str, ...] = ()  # NAME=VALUE
     default_region: str | None = None
 
@@ -48,7 +57,10 @@ def apply(spec: JobSpec, flags: Overrides, catalog: Catalog) -> JobSpec:
         spec,
         name=spec.name if flags.name is None else _name(flags.name),
         resources=tuple(dict.fromkeys(alternatives)),  # flags can make two of them the same
+        budget_usd=spec.budget_usd if flags.budget is None else _usd(flags.budget, "--budget"),
+        deadline_s=spec.deadline_s if flags.deadline is None else _duration(flags.deadline, "--deadline"),
         max_run_s=spec.max_run_s if flags.max_run is None else _duration(flags.max_run, "--max-run"),
+        max_wait_s=spec.max_wait_s if flags.max_wait is None else _duration(flags.max_wait, "--max-wait"),
         envs=_envs(spec, flags.envs),
     )
 
@@ -62,7 +74,7 @@ def _machine(wanted: Resources, flags: Overrides, catalog: Catalog) -> Resources
     if flags.spot is not None:
         wanted = replace(wanted, use_spot=flags.spot)
     if flags.max_price is not None:
-        wanted = replace(wanted, max_hourly_cost_usd=_price(flags.max_price))
+        wanted = replace(wanted, max_hourly_cost_usd=_usd(flags.max_price, "--max-price"))
     return wanted
 
 
@@ -90,12 +102,11 @@ def _place(region: str, flag: str, catalog: Catalog) -> str:
     return f"aws/{name}"
 
 
-def _price(text: str) -> Decimal:
-    number = text.removeprefix("$")
-    price = Decimal(number) if _PRICE.fullmatch(number) else Decimal(0)
-    if price <= 0:
-        raise UsageError(f"--max-price {text!r}: write USD per hour, above zero, such as 1.20")
-    return price
+def _usd(text: str, flag: str) -> Decimal:
+    amount = usd(text)
+    if amount is None:
+        raise UsageError(f"{flag} {text!r}: {USD_FORM}")
+    return amount
 
 
 def _duration(text: str, flag: str) -> float:

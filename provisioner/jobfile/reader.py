@@ -9,18 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from yaml.nodes import MappingNode, Node
+from yaml.nodes import MappingNode, Node, ScalarNode
 
 from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.jobfile import keys as job_keys
 from cloudtrain.provisioner.jobfile import resources as job_resources
 from cloudtrain.provisioner.jobfile.data import Envs, check_script, read_envs, read_file_mounts, read_secrets
-from cloudtrain.provisioner.jobfile.values import DURATION_FORM, NAME_FORM, duration_s, is_name
+from cloudtrain.provisioner.jobfile.values import DURATION_FORM, NAME_FORM, USD_FORM, duration_s, is_name, usd
 from cloudtrain.provisioner.jobfile.yamlnodes import MAX_BYTES, Source
-from cloudtrain.provisioner.model import FileMount, Interval, JobSpec
+from cloudtrain.provisioner.model import FileMount, Interval, JobSpec, Recovery
 
 _STEPS = re.compile(r"([1-9][0-9]{0,11}) steps?")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -113,10 +114,9 @@ class _Job:
                     self.workdir, found["workdir"] = node, self._workdir(node)
                 case "checkpoint":
                     found |= self._checkpoint(node)
-                case "max_run":
-                    found["max_run_s"] = self._duration(node, "max_run")
                 case "setup" | "run":
                     found[key] = check_script(source, node, key)
+        found |= self._limits(nodes)
         found |= self._data(nodes)
         if "run" not in found:
             raise source.error(root, "`run` is missing: write the command that trains, such as `run: python train.py`")
@@ -126,6 +126,16 @@ class _Job:
 
     def _entries(self, node: Node, section: job_keys.Section) -> Iterator[tuple[str, Node]]:
         return self.source.known_entries(node, section.what, section.served, lambda key: job_keys.refusal(section, key))
+
+    def _limits(self, nodes: dict[str, Node]) -> dict[str, Any]:
+        """Of time, money and tries."""
+        times = ("deadline", "max_run", "max_wait")
+        found: dict[str, Any] = {f"{key}_s": self._duration(nodes[key], key) for key in times if key in nodes}
+        if "budget" in nodes:
+            found["budget_usd"] = self._usd(nodes["budget"], "budget")
+        if "recovery" in nodes:
+            found["recovery"] = self._recovery(nodes["recovery"])
+        return found
 
     def _data(self, nodes: dict[str, Node]) -> dict[str, Any]:
         """``envs``, and what may name them."""
@@ -178,6 +188,20 @@ class _Job:
         if seconds is not None:
             return Interval(seconds=seconds)
         raise self.source.error(node, f"checkpoint.interval {text!r}: write 90s, 10m, 2h or 500 steps")
+
+    def _recovery(self, node: Node) -> Recovery:
+        found = dict[str, int | None]()
+        for key, value in self._entries(node, job_keys.RECOVERY):
+            unlimited = key == "max_preemptions" and isinstance(value, ScalarNode) and value.value == "unlimited"
+            found[key] = None if unlimited else self.source.integer(value, f"recovery.{key}", minimum=0)
+        return Recovery(**found)  # type: ignore[arg-type]
+
+    def _usd(self, node: Node, what: str) -> Decimal:
+        text = self.source.text_or_number(node, what)
+        amount = usd(text)
+        if amount is None:
+            raise self.source.error(node, f"{what} {text!r}: {USD_FORM}")
+        return amount
 
     def _duration(self, node: Node, what: str) -> float:
         text = self.source.text(node, what)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 
 DURATION_FORM = "write 90s, 15m, 2h or 1d"
+USD_FORM = "write US dollars above zero, such as 1.20 or 250 USD"
 NAME_FORM = "use a to z, 0 to 9 and `-`, at most 41, not `-` first"
 
 _DURATION = re.compile(r"([1-9][0-9]{0,8})(s|m|h|d)")
+# "1_000", "1e9" and other scripts' digits are slips, not prices.
+_USD = re.compile(r"\$?([0-9]{1,9}(?:\.[0-9]{1,6})?)(?: ?USD)?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -21,6 +25,13 @@ def duration_s(text: str) -> float | None:
     """The seconds that ``90s``, ``15m``, ``2h`` or ``1d`` stand for; None where the text is no duration."""
     match = _DURATION.fullmatch(text)
     return float(int(match[1]) * _SECONDS[match[2]]) if match else None
+
+
+def usd(text: str) -> Decimal | None:
+    """The US dollars that ``250 USD``, ``250``, ``$250`` or ``0.50`` stand for; None for anything else, zero too."""
+    match = _USD.fullmatch(text)
+    amount = Decimal(match[1]) if match else Decimal(0)
+    return amount if amount > 0 else None
 
 
 def is_name(text: str) -> bool:

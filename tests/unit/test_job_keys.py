@@ -14,9 +14,19 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from cloudtrain.provisioner.errors import EXIT_USAGE, UsageError
 from cloudtrain.provisioner.jobfile import keys as job_keys
-from cloudtrain.provisioner.jobfile.keys import AWS, CHECKPOINT, JOB, MOUNT, RESOURCES, SECTIONS, SKYPILOT, Section
+from cloudtrain.provisioner.jobfile.keys import (
+    AWS,
+    CHECKPOINT,
+    JOB,
+    MOUNT,
+    RECOVERY,
+    RESOURCES,
+    SECTIONS,
+    SKYPILOT,
+    Section,
+)
 from cloudtrain.provisioner.jobfile.reader import loads
-from cloudtrain.provisioner.model import AwsOptions, FileMount, Interval, JobSpec, Resources
+from cloudtrain.provisioner.model import AwsOptions, FileMount, Interval, JobSpec, Recovery, Resources
 
 NAME = Path("job.yaml")
 FULL = (Path(__file__).parents[1] / "data" / "full_job.yaml").read_text()
@@ -91,7 +101,11 @@ def test_every_key_arrives() -> None:
         setup="pip install -r requirements.txt",
         checkpoint_interval=Interval(steps=500),
         checkpoint_keep=5,
+        deadline_s=36 * 3600.0,
+        budget_usd=Decimal(250),
         max_run_s=30 * 3600.0,
+        max_wait_s=12 * 3600.0,
+        recovery=Recovery(max_failures=1, max_preemptions=20),
     )
     assert loads(FULL, path=NAME) == want
     assert loads(FULL.replace("any_of:", "ordered:"), path=NAME).resources_ordered
@@ -99,7 +113,7 @@ def test_every_key_arrives() -> None:
 
 def test_the_full_job_has_every_served_key() -> None:
     used = {(section, key.value) for section, key, _ in KEYS}
-    for section in (JOB, RESOURCES, AWS, CHECKPOINT):
+    for section in (JOB, RESOURCES, AWS, CHECKPOINT, RECOVERY):
         assert {(section.path, key) for key in section.served if key != "ordered"} <= used
     assert {("resources.any_of", key) for key in job_keys.ALTERNATIVES[0].served} <= used
 
@@ -166,7 +180,13 @@ WRONG: dict[str, list[str]] = {
     "checkpoint": [LIST, "text", NUMBER, BOOLEAN, NOTHING],
     "interval": [LIST, MAPPING, NUMBER, BOOLEAN, NOTHING],
     "keep": [LIST, MAPPING, "three", BOOLEAN, NOTHING, "1.5"],
+    "deadline": [LIST, MAPPING, NUMBER, BOOLEAN, NOTHING, DATE],
+    "budget": [LIST, MAPPING, "cheap", BOOLEAN, NOTHING, "0", "-5", "1e3", "250 EUR", "$0.00", "USD", "1_000"],
     "max_run": [LIST, MAPPING, NUMBER, BOOLEAN, NOTHING],
+    "max_wait": [LIST, MAPPING, NUMBER, BOOLEAN, NOTHING],
+    "recovery": [LIST, "text", NUMBER, BOOLEAN, NOTHING],
+    "max_failures": [LIST, MAPPING, "some", BOOLEAN, NOTHING, "-1", "1.5", "unlimited"],
+    "max_preemptions": [LIST, MAPPING, "many", BOOLEAN, NOTHING, "-1", "1.5"],
     "accelerators": ["8", BOOLEAN, NOTHING, "[]", "{}", "[[A100]]", "{A100: x}"],
     "use_spot": [LIST, MAPPING, NUMBER, BOOLEAN, NOTHING, "'true'"],
     "infra": [MAPPING, NUMBER, BOOLEAN, NOTHING, "[]", "[12]"],
@@ -219,7 +239,8 @@ def test_every_value_of_a_wrong_type_is_refused_at_its_place(number: int) -> Non
         ("network_tier: best\n", "1:1: `resources.network_tier` is not supported yet"),
         ("watch: out\n", "1:1: `checkpoint.watch` is not supported yet"),
         ("resources: {run: x}\n", "1:13: `run` belongs at the top level, not under `resources`"),
-        ("resources: {budget: 5 USD}\n", "1:13: `budget` is not supported yet"),
+        ("resources: {budget: 5 USD}\n", "1:13: `budget` belongs at the top level, not under `resources`"),
+        ("max_failures: 1\n", "1:1: `max_failures` belongs under `recovery`, not at the top level"),
         ("resources: {subnet_ids: a}\n", "1:13: `subnet_ids` belongs under `resources.aws`, not under `resources`"),
         (
             "resources: {aws: {disk_size: 1}}\n",

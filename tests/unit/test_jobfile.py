@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile import keys as job_keys
 from cloudtrain.provisioner.jobfile.reader import loads
-from cloudtrain.provisioner.model import FileMount, Interval, JobSpec, Resources
+from cloudtrain.provisioner.model import FileMount, Interval, JobSpec, Recovery, Resources
 
 NAME = Path("job.yaml")
 GPU = "resources: {accelerators: T4:1}\n"
@@ -243,7 +243,11 @@ run: torchrun --nproc-per-node=8 train.py
 checkpoint:
   interval: 10m
   keep: 3
+deadline: 36h
+budget: 250 USD
 max_run: 30h
+max_wait: 12h
+recovery: {max_failures: 1, max_preemptions: unlimited}
 """
 
 
@@ -269,8 +273,20 @@ def test_the_design_example() -> None:
         setup="pip install -r requirements.txt",
         checkpoint_interval=Interval(seconds=600),
         checkpoint_keep=3,
+        deadline_s=36 * 3600.0,
+        budget_usd=Decimal(250),
         max_run_s=30 * 3600.0,
+        max_wait_s=12 * 3600.0,
+        recovery=Recovery(max_failures=1, max_preemptions=None),
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "usd"),
+    [("250 USD", "250"), ("250", "250"), ("$250", "250"), ("0.50 USD", "0.50"), ("0.5", "0.5"), ("'250USD'", "250")],
+)
+def test_a_budget_is_read_exactly(written: str, usd: str) -> None:
+    assert str(loads(RUN + f"budget: {written}", path=NAME).budget_usd) == usd
 
 
 @given(st.text(max_size=200))

@@ -58,8 +58,10 @@ def test_the_configured_region_counts_only_where_nothing_names_a_place() -> None
 
 
 def test_the_rest_of_the_job() -> None:
-    changed = apply(SPEC, Overrides(name="other", max_run="2h", envs=("SEED=2", "NEW=a=b", "EMPTY=")), CATALOG)
+    flags = Overrides(name="other", max_run="2h", envs=("SEED=2", "NEW=a=b", "EMPTY="))
+    changed = apply(SPEC, replace(flags, budget="$0.50", deadline="1d", max_wait="15m"), CATALOG)
     assert (changed.name, changed.max_run_s) == ("other", 7200.0)
+    assert (changed.budget_usd, changed.deadline_s, changed.max_wait_s) == (Decimal("0.50"), 86400.0, 900.0)
     assert changed.envs == (("EPOCHS", "10"), ("SEED", "2"), ("NEW", "a=b"), ("EMPTY", ""))
 
 
@@ -88,6 +90,10 @@ def test_every_flag_has_its_effect_on_the_plan() -> None:
         (Overrides(max_price="1_000"), ("--max-price", "above zero")),
         (Overrides(max_price="1e309"), ("--max-price", "above zero")),
         (Overrides(max_price="1,20"), ("--max-price", "1.20")),
+        (Overrides(budget="250 EUR"), ("--budget '250 EUR'", "250 USD")),
+        (Overrides(budget="0"), ("--budget '0'", "above zero")),
+        (Overrides(deadline="tomorrow"), ("--deadline 'tomorrow'", "90s, 15m, 2h or 1d")),
+        (Overrides(max_wait="0"), ("--max-wait '0'", "90s, 15m, 2h or 1d")),
         (Overrides(max_run="2 hours"), ("--max-run '2 hours'", "90s, 15m, 2h or 1d")),
         (Overrides(max_run="0s"), ("--max-run",)),
         (Overrides(name="My Job"), ("--name 'My Job'", "a to z")),
@@ -109,5 +115,6 @@ def test_what_is_wrong_is_one_line_that_names_the_flag(flags: Overrides, words: 
 
 
 def test_every_flag_is_tried_above() -> None:
-    tried = {"gpu", "instance_type", "spot", "regions", "max_price", "max_run", "name", "envs", "default_region"}
+    tried = {"gpu", "instance_type", "spot", "regions", "max_price", "name", "envs", "default_region"}
+    tried |= {"budget", "deadline", "max_run", "max_wait"}
     assert {field.name for field in fields(Overrides)} == tried
