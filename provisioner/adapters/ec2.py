@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,10 +15,12 @@ from cloudtrain.pricing.model import CapacityType, Pool
 from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of, names_profile, translated
 from cloudtrain.provisioner.adapters.caller_address import route
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Here, Resources, by_job
+from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer
+from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Here, Resources
 from cloudtrain.provisioner.adapters.image_lookup import find
+from cloudtrain.provisioner.adapters.listing import GAP_S, Listing, batches, is_throttle
 from cloudtrain.provisioner.adapters.run_instances import request as run_instances_request
-from cloudtrain.provisioner.errors import CloudUnreachable
+from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable
 from cloudtrain.provisioner.model import (
     AWS_DEFAULTS,
     TAG_GENERATION,
@@ -39,14 +41,15 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
 
 _PRODUCT = "Linux/UNIX"
-_BATCH = 100  # ids in one call; EC2 takes 1,000 (TerminateInstances), 200 filter values
+_BATCH = 100  # ids in one TerminateInstances, which takes 1,000
 _UNKNOWN_IDS = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 
 
 class Ec2Cloud:
     """The Cloud port for one account. ``address`` gives the caller's own public IPv4 address.
 
-    ``is_dead`` says whether the embedded cloud has died; None on AWS. Safe to use from several threads.
+    ``is_dead`` says whether the embedded cloud has died; None on AWS. Safe to use from several threads: those that list
+    machines, or end some, at one time share calls.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Ec2Cloud:
         self._is_dead = is_dead
         self._lock = threading.Lock()
         self._regions: dict[str, Resources] = {}
+        self._listings: dict[str, Listing] = {}
+        self._endings: dict[str, Coalescer[str, CloudtrainError | None]] = {}
 
     # ---- who we are
 
@@ -113,6 +118,7 @@ class Ec2Cloud:
             subnet = resources.subnet(pool.zone_id, request.options.subnet_ids)
             group_id = resources.group(request.job_id, request.owner, subnet.vpc_id, request.options, self._here)
             wanted = run_instances_request(request, subnet_id=subnet.subnet_id, security_group_id=group_id)
+            self._listing(pool.region).forget(request.job_id)
             try:
                 made = self._clients.launcher(pool.region).run_instances(**wanted)
             except ClientError as error:
@@ -129,21 +135,16 @@ class Ec2Cloud:
 
     def machines(self, job_id: str, regions: Iterable[str]) -> tuple[Machine, ...]:
         """Every machine that carries the job's tag, with its spot request's status while it lives."""
-        found: list[Machine] = []
-        for region in regions:
-            with self._translated(f"machines of {job_id} in {region}"):
-                pages = self._ec2(region).get_paginator("describe_instances").paginate(Filters=by_job(job_id))
-                instances = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
-                statuses = self._spot_statuses(region, instances)
-            machines = [self._machine(i, statuses.get(i.get("SpotInstanceRequestId", ""))) for i in instances]
-            found += [m for m in machines if m is not None]
-        return tuple(found)
+        seen = [pair for region in regions for pair in self._listing(region).of(job_id)]
+        machines = [self._machine(instance, status) for instance, status in seen]
+        return tuple(m for m in machines if m is not None)
 
     def terminate(self, region: str, instance_ids: Iterable[str]) -> None:
         """Ask for the end of machines. An id that EC2 does not know is passed over."""
-        for batch in _batches(instance_ids):
-            with self._translated(f"terminate {' '.join(batch)} in {region}"):
-                self._terminate(self._ec2(region), batch)
+        said = self._ending(region).ask(list(instance_ids))
+        errors = [error for error in said.values() if error is not None]
+        if errors:
+            raise errors[0].with_traceback(None)
 
     def sweep(self, job_id: str, regions: Iterable[str]) -> tuple[str, ...]:
         """Delete the job's groups, and volumes and interfaces that outlived their machine."""
@@ -167,6 +168,19 @@ class Ec2Cloud:
             if region not in self._regions:
                 self._regions[region] = Resources(lambda: self._ec2(region), region)
             return self._regions[region]
+
+    def _listing(self, region: str) -> Listing:
+        with self._lock:
+            if region not in self._listings:
+                backoff = Backoff(GAP_S[self._clients.cloud])
+                self._listings[region] = Listing(lambda: self._ec2(region), region, backoff, is_dead=self._is_dead)
+            return self._listings[region]
+
+    def _ending(self, region: str) -> Coalescer[str, CloudtrainError | None]:
+        with self._lock:
+            if region not in self._endings:
+                self._endings[region] = Coalescer(lambda ids: self._terminate(region, ids))
+            return self._endings[region]
 
     def _iam_shows(self, profile: str) -> bool:
         """Whether IAM has the instance profile, with a role in it; False where it can't be asked."""
@@ -209,33 +223,23 @@ class Ec2Cloud:
         address = instance.get("PrivateIpAddress")
         return Endpoint(address, SSH_PORT) if address and TAG_LOCAL_SSH not in tags else None
 
-    def _spot_statuses(self, region: str, instances: list[InstanceTypeDef]) -> dict[str, str]:
-        """Spot request id to status code, of machines that live: a request closes two minutes before its machine."""
-        live = [i for i in instances if MachineState(i["State"]["Name"]) is not MachineState.TERMINATED]
-        statuses: dict[str, str] = {}
-        for batch in _batches(i["SpotInstanceRequestId"] for i in live if i.get("SpotInstanceRequestId")):
-            # By filter: asked for by id, one request that isn't visible yet fails the whole call.
-            pages = (
-                self._ec2(region)
-                .get_paginator("describe_spot_instance_requests")
-                .paginate(Filters=[{"Name": "spot-instance-request-id", "Values": batch}])
-            )
-            for wanted in (r for page in pages for r in page["SpotInstanceRequests"]):
-                statuses[wanted["SpotInstanceRequestId"]] = wanted.get("Status", {}).get("Code", "")
-        return statuses
+    def _terminate(self, region: str, ids: Iterable[str]) -> dict[str, CloudtrainError | None]:
+        """What came of each id: None where its end was asked for, or EC2 does not know it."""
+        said: dict[str, CloudtrainError | None] = {}
+        for batch in batches(ids, _BATCH):
+            said |= self._end(region, batch)
+        return said
 
-    def _terminate(self, ec2: EC2Client, ids: list[str]) -> None:
+    def _end(self, region: str, ids: list[str]) -> dict[str, CloudtrainError | None]:
         try:
-            ec2.terminate_instances(InstanceIds=ids)
-        except ClientError as error:
-            if code_of(error) not in _UNKNOWN_IDS:
-                raise
-            if len(ids) > 1:  # one unknown id, and EC2 terminates none of them
-                for instance_id in ids:
-                    self._terminate(ec2, [instance_id])
-
-
-def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    wanted = list(ids)
-    for start in range(0, len(wanted), _BATCH):
-        yield wanted[start : start + _BATCH]
+            with self._translated(f"terminate {' '.join(ids)} in {region}"):
+                self._ec2(region).terminate_instances(InstanceIds=ids)
+        except CloudtrainError as error:
+            cause = error.__cause__
+            if not isinstance(cause, ClientError) or is_throttle(error):
+                return dict.fromkeys(ids, error)
+            if len(ids) > 1:  # one unknown or protected id, and EC2 terminates none of them, or none of its zone
+                half = len(ids) // 2
+                return self._end(region, ids[:half]) | self._end(region, ids[half:])
+            return {ids[0]: None if code_of(cause) in _UNKNOWN_IDS else error}
+        return dict.fromkeys(ids)

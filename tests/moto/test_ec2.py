@@ -24,7 +24,7 @@ from cloudtrain.provisioner.errors import (
     RegionDenied,
     UsageError,
 )
-from cloudtrain.provisioner.model import TAG_LOCAL_SSH, Endpoint, Image, Machine
+from cloudtrain.provisioner.model import TAG_LOCAL_SSH, Endpoint, Image, Machine, MachineState
 from tests.contract.cloud_contract import POOL, REGION, found, image, launch_request, running
 from tests.moto.worlds import ACCOUNT, ADDRESS, AMI, MotoWorld, register
 
@@ -319,16 +319,26 @@ def test_without_the_right_to_look_at_images_that_is_said(world: MotoWorld) -> N
 
 
 def test_many_ids_go_in_batches(world: MotoWorld) -> None:
-    batches: list[int] = []
-    world.on_send("TerminateInstances", lambda request: batches.append(str(request.body).count("InstanceId.")))
+    sizes: list[int] = []
     world.refuse("TerminateInstances", "OperationNotPermitted")
     with pytest.raises(CloudError, match="protection"):
         world.cloud.terminate(REGION, [f"i-{n:017x}" for n in range(150)])
-    assert batches == []
     world.close()
-    world.on_send("TerminateInstances", lambda request: batches.append(str(request.body).count("InstanceId.")))
+    world.on_send("TerminateInstances", lambda request: sizes.append(str(request.body).count("InstanceId.")))
     world.cloud.terminate(REGION, [f"i-{n:017x}" for n in range(150)])
-    assert batches == [100, *[1] * 100, 50, *[1] * 50]
+    assert max(sizes) == 100
+    assert sizes.count(1) == 150, "each alone, since EC2 ends none beside one that it does not know"
+
+
+def test_one_machine_that_is_protected_does_not_save_the_others(world: MotoWorld) -> None:
+    machines = [world.cloud.launch(launch_request(world, generation=n)) for n in range(1, 10)]
+    protected = machines[4].instance_id
+    world.refuse("TerminateInstances", "OperationNotPermitted", having=protected)
+    calls = counted(world, "TerminateInstances")
+    with pytest.raises(CloudError, match=f"terminate {protected} in us-east-1"):
+        world.cloud.terminate(REGION, [machine.instance_id for machine in machines])
+    assert [m.instance_id for m in found(world) if m.state is MachineState.RUNNING] == [protected]
+    assert calls["TerminateInstances"] <= 9, "halves, not one by one"
 
 
 def test_sweep_deletes_what_outlived_its_machine_and_reports_what_is_in_use(world: MotoWorld) -> None:

@@ -96,15 +96,26 @@ class MotoWorld:
         self._register(f"before-parameter-build.ec2.{action}", action, lambda **_: look(), None)
 
     def refuse(
-        self, action: str, code: str, message: str = "no", *, status: int = 400, times: int | None = None
+        self,
+        action: str,
+        code: str,
+        message: str = "no",
+        *,
+        status: int = 400,
+        times: int | None = None,
+        having: str = "",
     ) -> None:
-        """Refuse an EC2 action in us-east-1. The call doesn't reach moto."""
+        """Refuse an EC2 action in us-east-1, where its parameters hold a text. The call doesn't reach moto."""
         parsed = {
             "Error": {"Code": code, "Message": message},
             "ResponseMetadata": {"HTTPStatusCode": status, "RequestId": "req-1"},
         }
         reply = SimpleNamespace(status_code=status)
-        self._register(f"before-call.ec2.{action}", action, lambda **_: (reply, parsed), times)
+
+        def answer(params: Any, **_: Any) -> Any:
+            return (reply, parsed) if having in str(params["body"]) else None
+
+        self._register(f"before-call.ec2.{action}", action, answer, times)
 
     def _register(self, event: str, action: str, answer: Callable[..., Any], times: int | None) -> None:
         ec2, left = self.clients.client("ec2", "us-east-1"), [times]
