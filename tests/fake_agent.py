@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import re
 import tarfile
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -20,7 +22,7 @@ from cloudtrain.trainer.contract import (
     latest_from_json,
     to_json,
 )
-from tests.fakes import FakeClock, FakeCloud, FakeObjectStore
+from tests.fakes import FakeClock, FakeCloud, FakeInstance, FakeObjectStore
 
 STEPS_PER_S = 1.0
 SAVE_EVERY_S = 60.0
@@ -84,6 +86,8 @@ class World:
         self.rejected: tuple[str, ...] = ()  # checkpoints that later agents refuse
         self.most_live = 0
         self.most_live_of_one = 0
+        self.host_keys: dict[str, str] = {}  # instance id -> what its sshd serves with, where it has changed that
+        self.refused_keys = 0  # connections that showed a host key which was not pinned
 
     def tick(self) -> None:
         now = self.clock.now()
@@ -145,6 +149,13 @@ class World:
 
     def run(self, target: Target, command: str, *, stdin: BinaryIO | None = None, timeout_s: float) -> RunResult:
         instance_id = self._reach(target)
+        if "ssh-keygen" in command:
+            return self._moment("offer", RunResult(0, f"{own_key(instance_id)} \n".encode(), b""))
+        if "systemctl reload ssh" in command:
+            self.cloud.faults.moment("change", "before")
+            self.host_keys[instance_id] = own_key(instance_id)
+            self.cloud.faults.moment("change", "after")
+            return RunResult(0, b"", b"")
         if "stop.json" in command:
             self.agents[instance_id].stop_at = self.clock.now() + SAVE_S
             return RunResult(0, b"", b"")
@@ -180,8 +191,33 @@ class World:
         now = self.clock.now()
         for instance in self.cloud.instances.values():
             if instance.endpoint == target.endpoint and instance.state(now) is MachineState.RUNNING and not self.cut:
+                self._show_key(instance, target)
                 return instance.instance_id
         raise RemoteError("no route to the machine")
+
+    def _show_key(self, instance: FakeInstance, target: Target) -> None:
+        served = self.host_keys.get(instance.instance_id, thrown_in_key(instance.request.user_data))
+        if served not in {" ".join(key.split()[:2]) for key in target.host_keys}:
+            self.refused_keys += 1
+            raise RemoteError("it shows a host key that is not pinned")
+
+    def _moment(self, call: str, answer: RunResult) -> RunResult:
+        self.cloud.faults.moment(call, "before")
+        self.cloud.faults.moment(call, "after")
+        return answer
+
+
+def own_key(instance_id: str) -> str:
+    """The host key that a machine makes for itself: the same whenever it is asked."""
+    digest = hashlib.sha256(instance_id.encode()).hexdigest()
+    return f"ssh-ed25519 {digest}{digest[:4]}"
+
+
+def thrown_in_key(user_data: str) -> str:
+    """The public host key of the user data."""
+    found = re.search(r"ed25519_public: (\S+ \S+)", user_data)
+    assert found is not None
+    return found[1]
 
 
 class WorldClock(FakeClock):

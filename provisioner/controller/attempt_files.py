@@ -10,6 +10,7 @@ import msgspec
 
 from cloudtrain.provisioner.adapters.keys import ed25519_pair
 from cloudtrain.provisioner.adapters.userdata import cloud_config
+from cloudtrain.provisioner.home import write_private
 from cloudtrain.provisioner.model import Attempt, AwsOptions, Endpoint, Image, JobRecord
 from cloudtrain.provisioner.ports import Target
 
@@ -67,8 +68,31 @@ class AttemptFiles:
         private = self._dir / "client-key.openssh"
         if not private.exists():
             _write_once(private, client.private)
-        host = self._pair(f"attempt-{attempt.generation}.host-key", f"host of {self._record.job_id}")
-        return Target(endpoint, image.login_user, (host.public,), private)
+        return Target(endpoint, image.login_user, self.accepted(attempt), private)
+
+    def accepted(self, attempt: Attempt) -> tuple[str, ...]:
+        """The public host keys that the attempt's machine may show: the one of its user data, until one of its own has
+        been seen to serve; both in between."""
+        try:
+            kept = msgspec.json.decode(self._accepted(attempt).read_bytes(), type=tuple[str, ...])
+        except FileNotFoundError:
+            return (self._thrown_in(attempt),)
+        return kept
+
+    def own_key(self, attempt: Attempt) -> str | None:
+        """The machine's own host key, once that is the only one which is accepted."""
+        accepted = self.accepted(attempt)
+        return accepted[0] if accepted != (self._thrown_in(attempt),) and len(accepted) == 1 else None
+
+    def accept(self, attempt: Attempt, keys: tuple[str, ...]) -> None:
+        """Accept these host keys of the attempt's machine from now on, and no others. Durable on return."""
+        write_private(self._accepted(attempt), msgspec.json.encode(keys).decode())
+
+    def _accepted(self, attempt: Attempt) -> Path:
+        return self._dir / accepted_name(attempt.generation)
+
+    def _thrown_in(self, attempt: Attempt) -> str:
+        return self._pair(f"attempt-{attempt.generation}.host-key", f"host of {self._record.job_id}").public
 
     def _pair(self, name: str, comment: str) -> Pair:
         path = self._dir / f"{name}.json"
@@ -76,6 +100,11 @@ class AttemptFiles:
             pair = ed25519_pair(comment)
             _write_once(path, msgspec.json.encode(Pair(pair.private_openssh, pair.public)).decode())
         return msgspec.json.decode(path.read_bytes(), type=Pair)
+
+
+def accepted_name(generation: int) -> str:
+    """The file that holds the host keys which an attempt's machine may show, once there is another than the first."""
+    return f"attempt-{generation}.accepted-keys.json"
 
 
 def _write_once(path: Path, text: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.controller.collect import CollectError, collect
+from cloudtrain.provisioner.controller.host_keys import KeyRefused, change_host_key
 from cloudtrain.provisioner.controller.job_secrets import kept_secrets
 from cloudtrain.provisioner.controller.journal import see_ours
 from cloudtrain.provisioner.controller.reach import Reach, image_of
@@ -201,6 +202,10 @@ class Effects:
 
     def _ship(self, record: JobRecord, attempt: Attempt, machine: Machine) -> Outcome:
         image = image_of(attempt, record.spec.aws)
+        try:
+            change_host_key(self._reach, record, attempt, machine)
+        except KeyRefused as error:
+            return ShipRefused(attempt.generation, str(error), image=True)
         target = self._reach.target(attempt, machine)
         spec = record.spec
         local = record.cloud == "local"

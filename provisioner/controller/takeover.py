@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from cloudtrain.provisioner.codec import decode, encode
+from cloudtrain.provisioner.controller.attempt_files import accepted_name
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
 from cloudtrain.provisioner.home import write_private
 from cloudtrain.provisioner.model import JobRecord
@@ -78,6 +79,21 @@ def job_ids(objects: ObjectStore) -> tuple[str, ...]:
 
 def fetch(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
     """Bring snapshot and keys into the job's folder here. Raises CloudtrainError where the snapshot never got there."""
+    fetch_keys(record, objects, job_dir)
+    if record.snapshot_sha256 is None:
+        return
+    try:
+        for name in (TAR_NAME, MANIFEST_NAME):
+            objects.download(f"{record.control}/{name}", job_dir / name)
+    except NotFound as error:
+        raise CloudtrainError(
+            f"job {record.job_id} has no snapshot of its workdir in the bucket yet: only the computer that launched "
+            "it can go on with it; `cloudtrain adopt` again once it trains"
+        ) from error
+
+
+def fetch_keys(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
+    """Bring what reaches the attempts' machines into the job's folder here. Raises CloudtrainError."""
     for attempt in record.attempts:
         key = _attempt_key(record, attempt.generation)
         found = objects.get(key)
@@ -89,16 +105,6 @@ def fetch(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
             if name not in _names(attempt.generation):
                 raise CloudtrainError(f"the bucket names a file {name!r} of job {record.job_id}: not taken over")
             write_private(job_dir / name, text)
-    if record.snapshot_sha256 is None:
-        return
-    try:
-        for name in (TAR_NAME, MANIFEST_NAME):
-            objects.download(f"{record.control}/{name}", job_dir / name)
-    except NotFound as error:
-        raise CloudtrainError(
-            f"job {record.job_id} has no snapshot of its workdir in the bucket yet: only the computer that launched "
-            "it can go on with it; `cloudtrain adopt` again once it trains"
-        ) from error
 
 
 def take(found: Found, driver: str, results: Path, objects: ObjectStore) -> Found:
@@ -119,7 +125,8 @@ def take(found: Found, driver: str, results: Path, objects: ObjectStore) -> Foun
 
 def _names(generation: int) -> tuple[str, ...]:
     """The files of an attempt, and the job's own key, that travel."""
-    return "client-key.json", f"attempt-{generation}.host-key.json", f"attempt-{generation}.user-data"
+    keys = f"attempt-{generation}.host-key.json", accepted_name(generation)
+    return "client-key.json", *keys, f"attempt-{generation}.user-data"
 
 
 def _attempt_key(record: JobRecord, generation: int) -> str:

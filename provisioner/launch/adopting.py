@@ -81,8 +81,8 @@ def adopt(found: Found, access: Access, home: Home, results: Path, environ: Mapp
         bring_secrets(record, home, environ)
         takeover.fetch(record, objects, job_dir)
     found = takeover.take(found, home.id, results, objects)
-    if not record.status.final and found.record.generation != record.generation:
-        takeover.fetch(found.record, objects, job_dir)  # it got another machine meanwhile, whose keys are needed
+    if not record.status.final:  # another machine came meanwhile, or one changed its host key, and its driver let go
+        takeover.fetch_keys(found.record, objects, job_dir)
     if record.status.final:
         collect(found.record, objects, job_dir)
     try:

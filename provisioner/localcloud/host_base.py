@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 
+from cloudtrain.provisioner.home import write_private
 from cloudtrain.provisioner.localcloud import cloudinit, hostfiles, processes
 from cloudtrain.provisioner.localcloud.cloudinit import HostKey
 from cloudtrain.provisioner.localcloud.hosts import ENV_INSTANCE, HostSpec
@@ -30,6 +31,7 @@ class BaseHost(ABC):
         try:
             self._run_script("bootcmd", config.bootcmd)
             cloudinit.write_files(config, self._files.rootfs)
+            self._write_host_key(key)
             self.endpoint = (self.address, self._serve(key, config.authorized_keys))
             with self._files.console.open("a", encoding="utf-8") as console:
                 console.write(cloudinit.key_report(key, spec.instance_id))
@@ -82,6 +84,12 @@ class BaseHost(ABC):
     def _processes(self) -> set[int]:
         """The host's processes that a power-off would end."""
         return processes.marked(ENV_INSTANCE, self._spec.instance_id)
+
+    def _write_host_key(self, key: HostKey) -> None:
+        path = self._files.host_key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, key.private)
+        path.with_name(f"{path.name}.pub").write_text(f"{key.public}\n", encoding="utf-8")
 
     def _run_script(self, name: str, script: str) -> None:
         cloudinit.run_script(name, script, env=self._env, home=self._files.home, console=self._files.console)

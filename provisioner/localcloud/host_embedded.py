@@ -19,7 +19,7 @@ from typing import IO, Any
 import paramiko
 from paramiko import common
 
-from cloudtrain.provisioner.localcloud import hostfiles
+from cloudtrain.provisioner.localcloud import hostfiles, shims
 from cloudtrain.provisioner.localcloud.cloudinit import HostKey
 from cloudtrain.provisioner.localcloud.host_base import BaseHost
 from cloudtrain.provisioner.localcloud.hosts import HostSpec
@@ -82,12 +82,19 @@ class EmbeddedHost(BaseHost):
         _start_thread(_serve_process, process, channel, replied)
 
     def _serve(self, key: HostKey, authorized_keys: tuple[str, ...]) -> int:
-        server_key = paramiko.Ed25519Key.from_private_key(io.StringIO(key.private))
+        self._server_key = paramiko.Ed25519Key.from_private_key(io.StringIO(key.private))
         allowed = {tuple(line.split()[:2]) for line in authorized_keys}
-        _start_thread(self._accept, server_key, allowed)
+        _start_thread(self._accept, allowed)
         return int(self._listener.getsockname()[1])
 
-    def _accept(self, server_key: paramiko.PKey, allowed: set[tuple[str, ...]]) -> None:
+    def _reload(self) -> None:
+        """As sshd at a SIGHUP: read the host key again, once it was asked for; connections that are open go on."""
+        asked = self._files.control / shims.SSH_RELOAD
+        if asked.exists():
+            asked.unlink()
+            self._server_key = paramiko.Ed25519Key.from_private_key_file(str(self._files.host_key))
+
+    def _accept(self, allowed: set[tuple[str, ...]]) -> None:
         while not self._closing.is_set():
             try:
                 connection, _ = self._listener.accept()
@@ -99,7 +106,8 @@ class EmbeddedHost(BaseHost):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 transport = _Transport(_CutSocket(connection, self._link))  # type: ignore[arg-type] # as much of a socket as paramiko uses
                 transport.set_log_channel(_LOG_CHANNEL)
-                transport.add_server_key(server_key)
+                self._reload()
+                transport.add_server_key(self._server_key)
                 # With an event it does not wait for the client, who may never say a word.
                 transport.start_server(event=threading.Event(), server=_Server(self, allowed))
             except _LOST as error:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from cloudtrain.provisioner.errors import CloudtrainError, UsageError
-from cloudtrain.provisioner.localcloud import hostfiles, processes
+from cloudtrain.provisioner.localcloud import hostfiles, processes, shims
 from cloudtrain.provisioner.localcloud.cloudinit import HostKey
 from cloudtrain.provisioner.localcloud.host_base import BaseHost
 from cloudtrain.provisioner.localcloud.hosts import ENV_CLOUD, ENV_CONTROL, ENV_INSTANCE, HostSpec
@@ -36,9 +36,9 @@ _WRAPPER = '"$0" "$@"; :'
 _CONFIG = """\
 ListenAddress {address}
 Port {port}
-HostKey "{etc}/ssh_host_ed25519_key"
+HostKey "{host_key}"
 AuthorizedKeysFile "{etc_percent}/authorized_keys"
-PidFile none
+PidFile "{pid_file}"
 AuthenticationMethods publickey
 PubkeyAuthentication yes
 PasswordAuthentication no
@@ -80,9 +80,6 @@ class SshdHost(BaseHost):
 
     def _serve(self, key: HostKey, authorized_keys: tuple[str, ...]) -> int:
         etc = self._files.etc
-        key_file = etc / "ssh_host_ed25519_key"
-        key_file.touch(mode=0o600)
-        key_file.write_text(key.private, encoding="utf-8")
         (etc / "authorized_keys").write_text("".join(f"{line}\n" for line in authorized_keys), encoding="utf-8")
         _write_session(etc / "session.sh", self._env, self._files.home)
         said = ""
@@ -142,7 +139,8 @@ class SshdHost(BaseHost):
         return _CONFIG.format(
             address=self.address,
             port=port,
-            etc=etc,
+            host_key=self._files.host_key,
+            pid_file=self._files.control / shims.SSHD_PID,
             etc_percent=str(etc).replace("%", "%%"),  # sshd expands %h and the like in this one
             user=self.user,
             # For the login shell that runs ForceCommand: no startup files of the real home, and marked from the start.

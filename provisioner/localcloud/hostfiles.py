@@ -49,6 +49,11 @@ class HostFiles:
         return self.root / "etc"
 
     @property
+    def host_key(self) -> Path:
+        """The private half of what the SSH server serves with once it (re)loads, where sshd has it on a machine."""
+        return self.rootfs / "etc/ssh/ssh_host_ed25519_key"
+
+    @property
     def console(self) -> Path:
         """What the boot printed."""
         return self.root / "console.log"

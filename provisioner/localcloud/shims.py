@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 POWEROFF = "poweroff"
 TIMERS = "timers"
+SSH_RELOAD = "ssh-reload"  # an embedded server looks for it; an sshd has its process's id in the other
+SSHD_PID = "sshd.pid"
 
 _VALUED = ("--unit", "--on-calendar", "--timer-property", "--property", "-p", "--description")
 _FLAGS = ("--collect", "-G", "--quiet", "-q", "--no-block", "--no-ask-password")
@@ -59,8 +61,27 @@ def _systemctl(name: str, arguments: list[str], control: str) -> None:
             if not os.path.exists(path):
                 raise Refused(f"unit {unit} is not loaded on this local host")
             os.unlink(path)
+    elif verb == "reload" and units in (["ssh"], ["sshd"]):
+        _reload_ssh(control)
     else:
         raise Refused(f"a local host has no systemd: 'systemctl {' '.join(arguments)}' was not run")
+
+
+def _reload_ssh(control: str) -> None:
+    pid_file = f"{control}/{SSHD_PID}"
+    try:
+        with open(pid_file, encoding="ascii") as stream:
+            pid = int(stream.read())
+    except FileNotFoundError:
+        _replace(f"{control}/{SSH_RELOAD}", "")
+        return
+    os.unlink(pid_file)  # it comes back once sshd, started anew by itself, listens again
+    os.kill(pid, 1)  # SIGHUP; the module that has the name is one of the slow imports
+    for _ in range(400):
+        if os.path.exists(pid_file):
+            return
+        time.sleep(0.005)
+    raise Refused("sshd did not come back after its reload")
 
 
 def _systemd_run(name: str, arguments: list[str], control: str) -> None:

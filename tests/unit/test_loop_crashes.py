@@ -11,7 +11,7 @@ from cloudtrain.provisioner.model import JobRecord, JobStatus
 from tests.bench import Bench
 from tests.fake_agent import World
 
-CHANGES = ("prepare", "launch", "terminate", "sweep", "put", "delete")
+CHANGES = ("prepare", "launch", "terminate", "sweep", "put", "delete", "offer", "change")
 
 
 class Crash(BaseException):
@@ -66,6 +66,7 @@ def test_a_crash_at_any_point_leaves_one_machine_at_most_and_the_job_done(
         assert world.most_live == 1, where
         assert world.cloud.live() == [], where
         assert world.cloud.groups == set(), where
+        assert world.refused_keys == 0, f"{where}: locked out by its own change of host keys"
         tokens = [i.request.attempt.client_token for i in world.cloud.instances.values()]
         assert len(tokens) == len(set(tokens)), where
         for agent in world.agents.values():

@@ -49,8 +49,11 @@ def test_a_machine_whose_image_has_no_python_ends_the_job(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = {"ok": False, "image": True, "error": "the image has no Python"}
+    real = world.run
 
     def run(target: Target, command: str, *, stdin: BinaryIO | None = None, timeout_s: float) -> RunResult:
+        if stdin is None:
+            return real(target, command, timeout_s=timeout_s)
         return RunResult(1, json.dumps(answer).encode(), b"")
 
     monkeypatch.setattr(world, "run", run)
