@@ -18,6 +18,7 @@ class MemoryObjects:
         self.before: Callable[[str, str], None] = lambda call, key: None
         self.after: Callable[[str, str], None] = lambda call, key: None
         self.chunk_bytes = 1 << 16
+        self.moved_bytes = 0
         self.etag_is_md5 = True
         self.after_read: Callable[[bytes], bytes] = lambda data: data
 
@@ -54,10 +55,12 @@ class MemoryObjects:
         if key not in self.data:
             raise ObjectsError(f"no such object: {key}")
         path.write_bytes(self.data[key])
+        self.moved_bytes += len(self.data[key])
 
     def upload_file(self, path: Path, key: str) -> None:
         self._note("upload", key)
         self.data[key] = path.read_bytes()
+        self.moved_bytes += len(self.data[key])
         self.after("upload", key)
 
     def delete(self, keys: Iterable[str]) -> None:

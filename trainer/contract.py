@@ -42,6 +42,12 @@ ENV_NUM_NODES = "CLOUDTRAIN_NUM_NODES"
 ENV_NUM_GPUS = "CLOUDTRAIN_NUM_GPUS_PER_NODE"
 ENV_MOUNT_ROOT = "CLOUDTRAIN_MOUNT_ROOT"  # before an absolute target of file_mounts; "" but on a local host
 
+# Of the machine's dead-man switch; below CLOUDTRAIN_ROOT on a local host.
+SWITCH_DIR = "/var/lib/cloudtrain"
+# Two lines, by the agent: a number that changes as the attempt gets on, and the path of ``progress.json``. The machine
+# ends itself once neither that number nor that file has changed for 25 minutes. In memory, so that no disk is too full.
+WORK_FILE = "/run/cloudtrain/work"
+
 CHECKPOINT_PREFIX = "step-"
 MANIFEST_NAME = "MANIFEST.json"
 SECRETS_NAME = "secrets.json"  # in incoming/, 0600: the secrets' values by name, a JSON object
@@ -78,6 +84,10 @@ class Keys:
     def log(self, generation: int) -> str:
         """The whole log of an attempt, written at its end and about once a minute before."""
         return f"{self.prefix}/attempts/{generation:04d}/job.log"
+
+    def beat(self, generation: int) -> str:
+        """The agent's status of about a minute ago: for a controller that SSH does not lead to the machine."""
+        return f"{self.prefix}/attempts/{generation:04d}/beat.json"
 
     def outputs(self) -> str:
         """The prefix of the job's outputs; ``<prefix>/outputs.json`` is their manifest, written last."""

@@ -42,6 +42,10 @@ class S3Objects:
     def __init__(self, client: Any, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
+        self.moved_bytes = 0
+
+    def _moved(self, count: int) -> None:
+        self.moved_bytes += count
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         """The object's bytes and its ETag; None where there is none. botocore verifies S3's checksum."""
@@ -130,13 +134,14 @@ class S3Objects:
     def download(self, key: str, path: Path) -> None:
         """Write the object to a file, replaced whole. Raises ObjectMissing."""
         with _translated(f"read {self._bucket}/{key}"):
-            self._client.download_file(self._bucket, key, str(path))
+            self._client.download_file(self._bucket, key, str(path), Callback=self._moved)
 
     def upload_file(self, path: Path, key: str) -> None:
         """Write a file as an object, in parts where it is large; every part is verified against its SHA-256."""
         # A multipart upload made without an algorithm is refused once its parts carry checksums (botocore#3216).
         with _translated(f"write {self._bucket}/{key}"):
-            self._client.upload_file(str(path), self._bucket, key, ExtraArgs={"ChecksumAlgorithm": "SHA256"})
+            extra = {"ChecksumAlgorithm": "SHA256"}
+            self._client.upload_file(str(path), self._bucket, key, ExtraArgs=extra, Callback=self._moved)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; a missing one is no error."""

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from cloudtrain.trainer import contract
 from cloudtrain.trainer.agent import arrive as arriving
 from cloudtrain.trainer.agent.arrive import ArriveError, arrive, lock_holder
 from cloudtrain.trainer.agent.host import HostError, LocalHost, SystemdHost, make_host
+from cloudtrain.trainer.agent.jobenv import job_environment
 from cloudtrain.trainer.agent.places import Places
 from cloudtrain.trainer.agent.report import Reporter, last_line, says_disk_full
 from cloudtrain.trainer.agent.sampling import Sampler, cpu_times, gpu_percents, memory_percent
@@ -56,7 +58,25 @@ def test_a_real_machine_goes_off_by_force_if_it_must() -> None:
     recorder = Recorder()
     SystemdHost(recorder, root=True).poweroff()
     asked = [command for command in recorder.commands if command[0] != "sleep"]
-    assert asked == [["systemctl", "poweroff"], ["systemctl", "poweroff", "--force", "--force"]]
+    switch = ["systemd-run", "--no-block", "--collect", "--property=DefaultDependencies=no"]
+    assert asked[0] == [*switch, "/var/lib/cloudtrain/poweroff", "the job has ended"], "it outlives the shutdown"
+    assert asked[1:] == [["systemctl", "poweroff"]], "a machine without the switch"
+
+
+def test_systemd_is_told_that_the_loop_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        host = SystemdHost(Recorder(), root=True)
+        for _ in range(3):
+            host.show_life()
+        assert systemd.recv(100) == b"WATCHDOG=1"
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)  # not at every turn
+    SystemdHost(Recorder(), root=True).show_life()  # nobody listens: nothing happens
+    config = AgentConfig("j", 1, "b", "r", "p", "true")
+    assert "NOTIFY_SOCKET" not in job_environment(config, Places(tmp_path), os.environ, 0)
 
 
 def test_a_local_host_only_leaves_a_file(tmp_path: Path) -> None:
@@ -205,6 +225,7 @@ class StartedHost:
 
     def __init__(self, places: Places, last_words: str | None = None) -> None:
         self.places = places
+        self.work_file: Path | None = None
         self.last_words = last_words
         self.started: list[list[str]] = []
         self.lock: Any = None
@@ -219,6 +240,9 @@ class StartedHost:
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.lock.write("1\n")
         self.lock.flush()
+
+    def show_life(self) -> None:
+        raise AssertionError
 
     def poweroff(self) -> None:
         raise AssertionError

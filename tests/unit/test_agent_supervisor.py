@@ -35,6 +35,10 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.real = False
+        self.work_file: Path | None = None
+
+    def show_life(self) -> None:
+        pass
 
     def start_agent(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
         raise AssertionError

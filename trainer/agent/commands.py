@@ -93,6 +93,11 @@ class Commands:
             state.lingering = (f"run: its shell has ended, {names} lives on, and the job with it",)
         return True
 
+    def end_idle(self) -> None:
+        """End what a shell has left behind, once it does nothing any more: the shell's exit code is the job's."""
+        if self._state.current is not None:
+            self._kill(self._state.current, "what its shell has left behind does nothing any more")
+
     def _apply_stop(self, job: Job) -> None:
         state = self._state
         if state.stop is None:
@@ -104,8 +109,8 @@ class Commands:
             logger.info("SIGTERM to %s", told)
             state.told.update(told)
 
-    def _kill(self, job: Job) -> None:
+    def _kill(self, job: Job, why: str = "its time is over") -> None:
         if self._state.killed is None:
             self._state.killed = time.monotonic()
-            logger.warning("SIGKILL to the job")
+            logger.warning("SIGKILL to the job: %s", why)
         job.kill()

@@ -25,6 +25,7 @@ from .uploads import SETTLE_S, Publisher
 logger = logging.getLogger(__name__)
 
 LOG_EVERY_S = 60.0
+BEAT_EVERY_S = 60.0
 FENCE_EVERY_S = 20.0
 _PASS_S = 0.25
 _BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
@@ -66,6 +67,8 @@ class Courier:
         self.fenced = False
         self.delivered = False
         self.error: str | None = None
+        self._pass_began_at = 0  # of the bytes that the bucket has moved
+        self._most = 0
         self.barred_since: float | None = None  # monotonic; the bucket has refused us ever since, and taken nothing yet
         self._has_written = False
         self.crash: Exception | None = None
@@ -79,11 +82,21 @@ class Courier:
         self._next_log_at = now + LOG_EVERY_S
         self._next_fence_at = now + FENCE_EVERY_S
         threading.Thread(target=self._run, name="courier", daemon=True).start()
+        threading.Thread(target=self._beats, name="beats", daemon=True).start()
 
     def finish(self, ending: Ending) -> None:
         """Ask for the delivery; ``delivered`` says when everything is durable."""
+        self._most = 0  # what went before is not to be outdone
         self._ending = ending
         self._wake.set()
+
+    @property
+    def moved_bytes(self) -> int:
+        """The most that one round has moved: a round that fails and begins again gets no further by repeating."""
+        objects = self._objects
+        if objects is not None:
+            self._most = max(self._most, objects.moved_bytes - self._pass_began_at)
+        return self._most
 
     def _run(self) -> None:
         try:
@@ -95,8 +108,24 @@ class Courier:
             logger.exception("the courier failed")
             self.crash = error
 
+    def _beats(self) -> None:
+        """Once a minute the status as it lies on the machine, so that whom SSH does not let through knows that we live.
+
+        In a thread of its own: a restore and a delivery may take hours.
+        """
+        while not (self.fenced or self.delivered or self.crash):
+            time.sleep(BEAT_EVERY_S)
+            objects = self._objects  # connected by the other thread, at its first need
+            if objects is None or self.delivered:
+                continue
+            try:
+                objects.put(self._keys.beat(self._config.generation), self._places.status.read_bytes())
+            except (ObjectsError, OSError) as error:
+                logger.info("no beat: %s", error)
+
     def _pass(self) -> float:
         """One round; returns how long to wait before the next."""
+        self._pass_began_at = self._objects.moved_bytes if self._objects is not None else 0
         try:
             if self._restoring and self._ending is None:  # a stop does not wait for a download
                 self._restore()

@@ -6,21 +6,26 @@ cloud ends the host.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import socket
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ..contract import mount_target_trouble
+from ..contract import SWITCH_DIR, WORK_FILE, mount_target_trouble
 from .placing import PlaceError, show
 
 logger = logging.getLogger(__name__)
 
 UNIT = "cloudtrain-agent"
 ENV_LOCAL_CONTROL = "CLOUDTRAIN_LOCAL_CONTROL"
+ENV_LOCAL_ROOT = "CLOUDTRAIN_ROOT"  # stands in for /
 _POWEROFF_WAIT_S = 60.0
+_LIFE_EVERY_S = 30.0
 
 _PROPERTIES = (
     "Restart=on-failure",  # an agent that was killed comes back and resumes; one that failed has said so and ends well
@@ -30,6 +35,9 @@ _PROPERTIES = (
     "TasksMax=infinity",  # the default, 15 % of the system's, is short for many loader workers (systemd-system.conf(5))
     "LimitNOFILE=65536",  # the soft default of 1024 is short for shared tensors (systemd.exec(5))
     "LimitMEMLOCK=infinity",  # pinned memory
+    "WatchdogSec=300",  # an agent whose loop stands still publishes nothing: it comes back and resumes
+    "WatchdogSignal=SIGKILL",  # the default dumps its memory to the disk, secrets and all
+    "NotifyAccess=main",
     "After=network-online.target",  # so that at shutdown the network goes after us
 )
 _PASSED = ("AWS_REGION", "AWS_DEFAULT_REGION", "LANG", "PATH")
@@ -42,9 +50,14 @@ class Host(Protocol):
 
     notice_poll_s: float  # how often to ask the metadata service
     real: bool  # a whole machine, with the GPUs of its type
+    work_file: Path | None  # where the dead-man switch looks for work; None: no switch is told
 
     def start_agent(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
         """Start the agent so that it outlives this session. Raises OSError, HostError."""
+        ...
+
+    def show_life(self) -> None:
+        """Tell the machine that the agent's loop turns: one that stands still is started again. Cheap."""
         ...
 
     def poweroff(self) -> None:
@@ -66,10 +79,13 @@ class SystemdHost:
 
     notice_poll_s = 5.0  # AWS, "Spot Instance interruption notices", 2026-11: "every 5 seconds"
     real = True
+    work_file: Path | None = Path(WORK_FILE)
 
     def __init__(self, run: Runner | None = None, *, root: bool | None = None) -> None:
         self._run = run or _run
         self._sudo = () if (os.geteuid() == 0 if root is None else root) else ("sudo", "-n")
+        self._notify = os.environ.get("NOTIFY_SOCKET")
+        self._shown_at = float("-inf")
 
     def start_agent(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
         """A transient unit, as root: only root may power off, and the job's user may not kill its agent."""
@@ -83,9 +99,21 @@ class SystemdHost:
         if code != 0:
             raise HostError(f"systemd-run exited with {code}: the login user needs sudo without a password")
 
+    def show_life(self) -> None:
+        """systemd's watchdog (sd_notify(3))."""
+        if self._notify is None or time.monotonic() - self._shown_at < _LIFE_EVERY_S:
+            return
+        self._shown_at = time.monotonic()
+        address = "\0" + self._notify[1:] if self._notify.startswith("@") else self._notify
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.sendto(b"WATCHDOG=1", address)
+
     def poweroff(self) -> None:
-        """Orderly, and if that hangs, by force: a machine that stays on costs money."""
-        for command in (["systemctl", "poweroff"], ["systemctl", "poweroff", "--force", "--force"]):
+        """By the dead-man switch's own program, which forces what hangs, in a unit of its own: the shutdown that it
+        starts ends this agent. Without one, orderly at least."""
+        switch = ("systemd-run", "--no-block", "--collect", "--property=DefaultDependencies=no")
+        for command in ((*switch, f"{SWITCH_DIR}/poweroff", "the job has ended"), ("systemctl", "poweroff")):
             logger.info("power off: %s", " ".join(command))
             try:
                 self._run([*self._sudo, *command], _POWEROFF_WAIT_S)
@@ -107,6 +135,8 @@ class LocalHost:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._control = env.get(ENV_LOCAL_CONTROL)
+        root = env.get(ENV_LOCAL_ROOT)
+        self.work_file = Path(root + WORK_FILE) if root else None
 
     def start_agent(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
         """A session of its own, so that it outlives the SSH connection."""
@@ -120,6 +150,9 @@ class LocalHost:
                 stderr=output,
                 start_new_session=True,
             )
+
+    def show_life(self) -> None:
+        """Nobody starts it again but the controller."""
 
     def poweroff(self) -> None:
         """Leave a file; the embedded cloud sees it and ends the host."""

@@ -43,6 +43,8 @@ class Fenced(Exception):
 class Objects(Protocol):
     """One bucket. Each call is bounded in time and may be repeated; all raise ObjectsError."""
 
+    moved_bytes: int  # by download and upload_file, so far; it grows while they run
+
     def get(self, key: str) -> tuple[bytes, str] | None:
         """The object's bytes and its ETag; None where there is none."""
         ...

@@ -6,11 +6,13 @@ sessions of their own) but were started with the job's environment.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "torchrun")
 
 
@@ -25,6 +27,7 @@ class Process:
     name: str
     argv: tuple[str, ...] = ()
     marked: bool = False
+    cpu_s: float = 0.0  # used so far, by itself and the children that it has waited for
 
     @property
     def passes_nothing_on(self) -> bool:
@@ -49,12 +52,14 @@ def read_table(marks: Sequence[str] = (), proc: Path = Path("/proc")) -> tuple[P
             continue
         # proc(5): pid (comm) state ppid pgrp session …; comm may hold blanks and brackets.
         name = text[text.index("(") + 1 : text.rindex(")")]
-        state, ppid, pgid, sid = text[text.rindex(")") + 2 :].split()[:4]
+        words = text[text.rindex(")") + 2 :].split()
+        state, ppid, pgid, sid = words[:4]
         if state in "ZX":
             continue
         argv = tuple(_read(entry / "cmdline").decode(errors="replace").split("\0")[:-1])
         marked = bool(wanted) and wanted <= set(_read(entry / "environ").split(b"\0"))
-        table.append(Process(int(entry.name), int(ppid), int(pgid), int(sid), name, argv, marked))
+        cpu_s = sum(int(ticks) for ticks in words[11:15]) / _TICKS_PER_S  # utime stime cutime cstime
+        table.append(Process(int(entry.name), int(ppid), int(pgid), int(sid), name, argv, marked, cpu_s))
     return tuple(table)
 
 

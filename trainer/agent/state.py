@@ -1,4 +1,4 @@
-"""What the supervisor's loop knows."""
+"""What the supervisor's loop knows, and what breaks it."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ class State:
     taken_at: float | None = None  # EC2 takes the machine
     resumed_step: int | None = None
     final: bool = False
+
+
+class AgentCrash(Exception):
+    """A thread of the agent's failed."""
+
+
+class Stuck(Exception):
+    """Nothing has moved here for too long. One line."""
+
+
+class Barred(Exception):
+    """The bucket takes nothing from this machine: what it trains would be lost. One line."""

@@ -25,13 +25,14 @@ from .checks import Checks
 from .commands import Commands
 from .courier import DISK_FULL, Courier, Ending
 from .decide_stop import Reason, Stop, Verdict, exited, job_deadline, merge, said, verdict
+from .headway import TAKEN_LATE_S, Activity, Headway, Seen
 from .host import Host
 from .objects import Objects
 from .places import Places
 from .process import Job, kill_leftovers
 from .report import Reporter, last_line, says_disk_full
 from .sampling import Sampler
-from .state import State
+from .state import AgentCrash, Barred, State, Stuck
 
 if TYPE_CHECKING:
     from .mounts import Mounter
@@ -46,14 +47,6 @@ WARM_AFTER_S = 10.0  # a job that reports no step is taken to be past its start
 BARRED_S = 600.0  # new rights take minutes to be in force; a bucket that refuses everything for longer is not ours
 CLOUD_DEAD_S = 15.0  # a local host whose metadata service is gone this long has no cloud any more
 _LITTLE_ROOM_BYTES = 1 << 20
-
-
-class AgentCrash(Exception):
-    """A thread of the agent's failed."""
-
-
-class Barred(Exception):
-    """The bucket takes nothing from this machine: what it trains would be lost. One line."""
 
 
 class Supervisor:
@@ -97,18 +90,21 @@ class Supervisor:
         self._reporter = Reporter(places)
         self._watcher: Watcher | None = None
         self._progress_seen: tuple[int, int] | None = None
+        self._headway = Headway(host.work_file, places.progress, time.monotonic())
+        self._activity = Activity(places.job_log, self._cpu_s)
         self.going_down = False  # set by a signal handler
 
     def run(self) -> bool:
         """Supervise to the end; returns whether the machine is to be powered off then. Where EC2 takes it, go on until
-        it does. Raises AgentCrash, Barred, OSError: the caller reports it, with ``abandon``.
+        it does, or is five minutes late. Raises AgentCrash, Barred, Stuck, OSError: the caller reports it, with
+        ``abandon``.
         """
         self._begin()
         while not self._over():
             self._tick()
             time.sleep(TICK_S)
         logger.info("the attempt is over: %s", self._state.phase)
-        return self._state.final and self._state.taken_at is None
+        return self._state.final and (self._state.taken_at is None or self._taken_late())
 
     def abandon(self, error: Exception) -> None:
         """Report a failure of the agent itself. What was published stays; the job is ended, nobody watches it."""
@@ -119,6 +115,8 @@ class Supervisor:
         ending = Verdict("failed", text, "machine")
         if isinstance(error, Barred):
             ending = Verdict("failed", str(error), "denied")
+        elif isinstance(error, Stuck):
+            ending = Verdict("failed", str(error), "machine")
         state.verdict, state.phase = ending, "failed"
         self._reporter.report(self.status(), now=True)
 
@@ -205,7 +203,42 @@ class Supervisor:
             self._watch_current()
         else:
             self._go_on()
+        self._see_headway()
+        self._host.show_life()
         self._reporter.report(self.status())
+
+    def _see_headway(self) -> None:
+        """Show the dead-man switch that the work goes on; end what does not, in better order than the switch would."""
+        state, courier, now = self._state, self._courier, time.monotonic()
+        job = state.current
+        shell_lives = job is not None and job.exit_code() is None
+        judged = job is not None and (state.in_setup or not shell_lives)  # setup, or what a shell has left behind
+        seen = Seen(
+            state.phase,
+            (
+                self._mounter.moved_bytes if self._mounter is not None else 0,
+                courier.moved_bytes,
+                state.progress.step,
+                *(self._activity.counts(now) if judged else ()),
+            ),
+            trains=(shell_lives and not state.in_setup) or (state.final and not self._taken_late()),
+            refused=state.verdict is not None and not state.final and courier.error is not None,
+        )
+        if not self._headway.look(seen, now):
+            return
+        if judged and not state.in_setup and state.stop is None:
+            self._commands.end_idle()
+        elif not state.final:
+            why = courier.error or "neither data nor log, CPU nor disk"
+            raise Stuck(f"{state.phase}: nothing has moved for {self._headway.still_s / 60:.0f} min ({why})")
+
+    def _taken_late(self) -> bool:
+        taken_at = self._state.taken_at
+        return taken_at is not None and time.time() - taken_at > TAKEN_LATE_S
+
+    def _cpu_s(self) -> float:
+        job = self._state.current
+        return sum(process.cpu_s for process in job.members()) if job is not None else 0.0
 
     def _see_barred(self) -> None:
         """Before hours are trained that can't be kept. What has ended waits: the person may yet give the rights."""
@@ -217,7 +250,7 @@ class Supervisor:
 
     def _over(self) -> bool:
         state = self._state
-        if state.final and (state.taken_at is None or self.going_down):
+        if state.final and (state.taken_at is None or self.going_down or self._taken_late()):
             return True
         if self._host.real or not (self.going_down or self._cloud_is_dead()):
             return False
