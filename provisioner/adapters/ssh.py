@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import paramiko
-from paramiko.ssh_exception import AuthenticationException, SSHException
+from paramiko.ssh_exception import AuthenticationException, IncompatiblePeer, SSHException
 
 from cloudtrain.provisioner.adapters.proxied import ProxySocket
 from cloudtrain.provisioner.errors import RemoteError
@@ -219,6 +219,11 @@ def _not_connected(target: Target, error: Exception, *, late: bool, waited_s: fl
     if late or isinstance(error, TimeoutError):
         return RemoteError(f"{_name(target)}: no connection within {waited_s:.1f} s; it is tried again")
     words = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, IncompatiblePeer):
+        return RemoteError(
+            f"{_name(target)}: refused, as it offers no algorithm that is safe ({words}): take an image whose sshd is "
+            "set up as OpenSSH 7.4 or later comes"
+        )
     return RemoteError(f"{_name(target)}: not connected ({words}); it is tried again")
 
 

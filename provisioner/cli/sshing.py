@@ -18,6 +18,14 @@ from cloudtrain.provisioner.proxy import Bastion, parse
 CONFIG = "ssh_config"
 KNOWN_HOSTS = "known_hosts"
 
+# What an old ssh would still offer is taken out ("-", ssh_config(5)); what is best of the rest is ssh's own affair.
+MODERN = (
+    "KexAlgorithms -diffie-hellman-group1-*,diffie-hellman-group-exchange-*,*-sha1",
+    "Ciphers -*-cbc*,arcfour*,blowfish*,cast128*",
+    "MACs -*sha1*,*md5*,*ripemd*,umac-64*",
+)
+_SIGNATURES = {"ssh-rsa": "rsa-sha2-512,rsa-sha2-256"}  # of a pinned RSA key; never SHA-1
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -120,7 +128,14 @@ def _not_up(record: JobRecord, attempt: Attempt, machine: Machine | None) -> str
 
 def _known_hosts(job_id: str, attempt: Attempt, target: Target) -> str:
     """The pinned keys. The name is the attempt's own: the next machine has another key, and that is no attack."""
-    return "".join(f"{_host_alias(job_id, attempt)} {key}\n" for key in target.host_keys)
+    keys = (" ".join(key.split()[:2]) for key in target.host_keys)  # of an adopted job, others' words: one line each
+    return "".join(f"{_host_alias(job_id, attempt)} {key}\n" for key in keys)
+
+
+def _host_key_algorithms(target: Target) -> str:
+    """Those of the pinned keys alone: the server then shows a key that we know."""
+    types = dict.fromkeys(key.split()[0] for key in target.host_keys)
+    return ",".join(_SIGNATURES.get(name, name) for name in types)
 
 
 def _host_alias(job_id: str, attempt: Attempt) -> str:
@@ -138,6 +153,8 @@ def _entry(job_id: str, attempt: Attempt, target: Target, job_dir: Path) -> str:
         f"HostKeyAlias {_host_alias(job_id, attempt)}",
         f"UserKnownHostsFile {_quoted(job_dir / KNOWN_HOSTS)}",
         "GlobalKnownHostsFile /dev/null",
+        f"HostKeyAlgorithms {_host_key_algorithms(target)}",
+        *MODERN,
         "StrictHostKeyChecking yes",
         "UpdateHostKeys no",
         f"IdentityFile {_quoted(target.client_key)}",
