@@ -169,4 +169,6 @@ def _price(row: list[str]) -> Price:
         raise ValueError(f"the price {usd_per_hour} is not above zero: leave it empty where it is not known")
     if not (region and source):
         raise ValueError("a price needs a region and a source")
+    if region.startswith("cn-"):
+        raise ValueError(f"prices of {region} are in CNY (amazonaws.cn), and this column is USD")
     return Price(name, region, zone_id or None, CapacityType(market), amount, source, _date(as_of))

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from cloudtrain.pricing import transfer
-from cloudtrain.pricing.model import Rates
+from cloudtrain.pricing.model import USD, Offering, Rates
 from cloudtrain.pricing.transfer import INTERNET
 
 COLUMNS = ["region", "what", "usd", "as_of", "source"]
@@ -50,6 +50,20 @@ def rates(region: str, others: Iterable[str]) -> Rates:
         source="; ".join(sorted({row[2] for row in known})),
         assumed=tuple(what for what, (_, assumed) in rows.items() if assumed),
     )
+
+
+def pinned(offerings: Iterable[Offering], bucket: str, data: Iterable[str]) -> tuple[Rates, ...]:
+    """The rates of every region of a plan, of its bucket and of its data, as they are now.
+
+    Raises ValueError where an offering is not priced in USD: the bill counts no other money.
+    """
+    machines = set()
+    for offering in offerings:
+        if offering.price_per_hour.currency != USD:
+            raise ValueError(f"{offering.pool} is priced in {offering.price_per_hour.currency}: {USD} alone is counted")
+        machines.add(offering.pool.region)
+    sources = {bucket, *data}
+    return tuple(rates(region, machines if region in sources else {bucket}) for region in sorted(machines | sources))
 
 
 def _row(region: str, what: str) -> tuple[Row, bool]:

@@ -7,6 +7,8 @@ from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 
+USD = "USD"
+
 
 class CapacityType(StrEnum):
     """How the machine is rented."""
@@ -20,7 +22,7 @@ class Money:
     """An amount in one currency. Amounts of two currencies never compare or add."""
 
     amount: Decimal
-    currency: str = "USD"
+    currency: str = USD
 
     def __str__(self) -> str:
         return f"{self.amount} {self.currency}"

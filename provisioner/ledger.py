@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 from cloudtrain.pricing.model import CapacityType
+from cloudtrain.provisioner.charges import Moved, address_usd, moved, moved_home, rates, volume_usd
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord
 
 # EC2 bills Linux by the second with one minute at least for each start (StopInstances, API reference, seen 2026-11).
 MINIMUM_S = 60
 # A spot machine that EC2 itself takes back in its first hour is free ("Billing for interrupted Spot Instances",
-# EC2 user guide, seen 2026-11). Volumes and addresses are not in this ledger yet.
+# EC2 user guide, seen 2026-11): the machine alone, its volume and its address are paid.
 FREE_WHEN_TAKEN_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One attempt on the bill."""
+    """One attempt on the bill, and its parts."""
 
     generation: int
-    seconds: float  # of machine time, running to gone
-    usd: Decimal
-    usd_per_hour: Decimal  # paid at the end
-    free: bool  # taken by EC2 within its first hour
+    seconds: float  # of machine time, running to shutting down
+    machine_usd: Decimal
+    volume_usd: Decimal
+    address_usd: Decimal
+    transfer_usd: Decimal  # between regions, where the bytes are known
+    usd_per_hour: Decimal  # of the machine, paid at the end
+    free: bool  # taken by EC2 within its first hour: the machine alone costs nothing
     lost_steps: int  # trained there, as far as was seen, and not resumed from
     lost_steps_exact: bool  # False: it went without last words, and what it trained after its last report is not known
+
+    @property
+    def usd(self) -> Decimal:
+        """All of it."""
+        return self.machine_usd + self.volume_usd + self.address_usd + self.transfer_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The whole job."""
+    """The whole job. ``savings_pct`` compares machines alone."""
 
     lines: tuple[Line, ...]
     seconds: float
     usd: Decimal
+    home_usd: Decimal  # for results brought home over the internet
+    home_bytes: int
+    unpriced: tuple[Moved, ...]  # in no figure here: nobody knows the rate
+    assumed: tuple[str, ...]  # regions whose volumes are counted at another region's rate, for want of their own
     usd_on_demand: Decimal | None  # productive seconds at the cheapest on-demand price; None where no price is known
     savings_pct: Decimal | None
     steps: int
@@ -47,15 +61,22 @@ def bill(record: JobRecord, now: float) -> Bill:
     """The bill as it stands at ``now``; a machine that still runs counts up to now, or to what is known here."""
     now = now if record.let_go_at is None else record.let_go_at
     lines = tuple(_line(record, index, now) for index in range(len(record.attempts)))
-    usd = sum((line.usd for line in lines), Decimal(0))
+    home = tuple(moved_home(record))
+    home_usd = _sum(home)
+    machines = sum((line.machine_usd for line in lines), Decimal(0))
     on_demand = _on_demand(record, lines)
     savings = None
     if on_demand:
-        savings = ((1 - usd / on_demand) * 100).quantize(Decimal("0.1"), ROUND_HALF_UP)
+        savings = ((1 - machines / on_demand) * 100).quantize(Decimal("0.1"), ROUND_HALF_UP)
+    everything = (*(item for attempt in record.attempts for item in moved(record, attempt)), *home)
     return Bill(
         lines=lines,
         seconds=sum(line.seconds for line in lines),
-        usd=usd,
+        usd=sum((line.usd for line in lines), home_usd),
+        home_usd=home_usd,
+        home_bytes=record.home_bytes,
+        unpriced=tuple(item for item in everything if item.usd is None),
+        assumed=_assumed(record),
         usd_on_demand=on_demand,
         savings_pct=savings,
         steps=max((a.last_step for a in record.attempts), default=0),
@@ -77,22 +98,44 @@ def _line(record: JobRecord, index: int, now: float) -> Line:
     seconds = running_s(attempt, now)
     spot = attempt.pool.capacity_type is CapacityType.SPOT
     free = attempt.ended_by_cloud and spot and seconds < FREE_WHEN_TAKEN_S
-    usd = Decimal(0) if free or attempt.running_at is None else _paid(attempt, max(seconds, MINIMUM_S))
-    price = attempt.prices[-1].usd_per_hour if attempt.prices else Decimal(0)
+    machine = Decimal(0) if free or attempt.running_at is None else _paid(attempt, max(seconds, MINIMUM_S))
     return Line(
-        attempt.generation, seconds, _cents(usd), price, free, lost_steps(record, index), _last_words_known(attempt)
+        generation=attempt.generation,
+        seconds=seconds,
+        machine_usd=_cents(machine),
+        volume_usd=_cents(volume_usd(record, attempt, now)),
+        address_usd=_cents(address_usd(record, attempt, now)),
+        transfer_usd=_sum(moved(record, attempt)),
+        usd_per_hour=attempt.prices[-1].usd_per_hour if attempt.prices else Decimal(0),
+        free=free,
+        lost_steps=lost_steps(record, index),
+        lost_steps_exact=_last_words_known(attempt),
     )
 
 
 def _paid(attempt: Attempt, seconds: float) -> Decimal:
-    """Seconds at the price of their time."""
-    started = attempt.running_at or 0.0
-    total = Decimal(0)
+    """Seconds at the price of their time. A price noted before the machine ran, or, by another computer's clock, before
+    the one that it follows, holds from there on."""
+    begin = attempt.running_at or 0.0
+    end = begin + seconds
+    total, since = Decimal(0), begin
     for index, point in enumerate(attempt.prices):
-        since = started if index == 0 else point.at
-        until = attempt.prices[index + 1].at if index + 1 < len(attempt.prices) else started + seconds
-        total += Decimal(str(max(0.0, min(until, started + seconds) - since))) * point.usd_per_hour / 3600
+        following = attempt.prices[index + 1].at if index + 1 < len(attempt.prices) else end
+        until = min(end, max(since, following))
+        total += Decimal(str(until - since)) * point.usd_per_hour / 3600
+        since = until
     return total
+
+
+def _sum(items: Iterable[Moved]) -> Decimal:
+    return _cents(sum((item.usd for item in items if item.usd is not None), Decimal(0)))
+
+
+def _assumed(record: JobRecord) -> tuple[str, ...]:
+    """The regions where the job had a volume whose rate is another region's."""
+    regions = sorted({a.pool.region for a in record.attempts if a.instance_id is not None})
+    found = {region: rates(record, region) for region in regions}
+    return tuple(region for region, known in found.items() if known is not None and known.assumed)
 
 
 def lost_steps(record: JobRecord, index: int) -> int:

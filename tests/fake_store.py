@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cloudtrain.provisioner.errors import Conflict, NotFound
+from cloudtrain.provisioner.history import Fact
 from cloudtrain.provisioner.model import EndReason, JobRecord
 from cloudtrain.provisioner.ports import Event, Stored
 
@@ -14,6 +16,7 @@ class _Row:
     stored: Stored
     live: str | None = None
     events: list[Event] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
 
 
 class FakeStore:
@@ -36,7 +39,12 @@ class FakeStore:
         before = self._rows.get(record.job_id)
         version = before.stored.version + 1 if before is not None else 1
         wanted = "stop" if record.outcome is EndReason.STOPPED else "run"
-        self._rows[record.job_id] = _Row(Stored(record, version, etag, wanted), None, before.events if before else [])
+        self._rows[record.job_id] = _Row(
+            Stored(record, version, etag, wanted),
+            None,
+            before.events if before else [],
+            before.facts if before else [],
+        )
 
     def get(self, job_id: str) -> Stored:
         return self._row(job_id).stored
@@ -45,11 +53,12 @@ class FakeStore:
         rows = sorted((r.stored for r in self._rows.values()), key=lambda s: (s.record.created_at, s.record.job_id))
         return tuple(s for s in rows if not (live_only and s.record.status.final))
 
-    def save(self, record: JobRecord, *, version: int, etag: str | None) -> int:
+    def save(self, record: JobRecord, *, version: int, etag: str | None, facts: Sequence[Fact] = ()) -> int:
         row = self._row(record.job_id)
         if row.stored.version != version:
             raise Conflict(f"job {record.job_id} was changed by another process")
         row.stored = Stored(record, version + 1, etag, row.stored.wanted)
+        row.facts += [fact for fact in facts if fact not in row.facts]
         return version + 1
 
     def want(self, job_id: str, wanted: str) -> None:
@@ -70,6 +79,9 @@ class FakeStore:
 
     def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
         return tuple(e for e in self._row(job_id).events if e.number > after)
+
+    def facts(self, job_id: str) -> tuple[Fact, ...]:
+        return tuple(self._row(job_id).facts)
 
     def _row(self, job_id: str) -> _Row:
         if job_id not in self._rows:

@@ -5,11 +5,18 @@ Where each field comes from in AWS's documentation: docs/aws/run-instances.md, w
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from cloudtrain.pricing.model import CapacityType
-from cloudtrain.provisioner.model import TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN, LaunchRequest
+from cloudtrain.provisioner.charges import BASE_IOPS, iops
+from cloudtrain.provisioner.model import (
+    TAG_BUCKET,
+    TAG_GENERATION,
+    TAG_JOB,
+    TAG_OWNER,
+    TAG_TOKEN,
+    LaunchRequest,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.literals import InstanceTypeType, ResourceTypeType
@@ -21,12 +28,6 @@ if TYPE_CHECKING:
         TagSpecificationTypeDef,
         TagTypeDef,
     )
-
-
-# What a gp3 volume has by itself, and the most throughput that each of its IOPS allows (EBS User Guide, "General
-# Purpose SSD volumes", read 2026-11). A request for more throughput without the IOPS is refused.
-_BASE_IOPS = 3_000
-_MIB_S_PER_IOPS = 0.25
 
 
 def job_name(job_id: str) -> str:
@@ -101,9 +102,8 @@ def _root_volume(launch: LaunchRequest) -> BlockDeviceMappingTypeDef:
     }
     if launch.options.volume_throughput is not None:
         volume["Throughput"] = launch.options.volume_throughput
-        iops = math.ceil(launch.options.volume_throughput / _MIB_S_PER_IOPS)
-        if iops > _BASE_IOPS:
-            volume["Iops"] = iops
+        if iops(launch.options) > BASE_IOPS:
+            volume["Iops"] = iops(launch.options)
     return {"DeviceName": launch.image.root_device, "Ebs": volume}
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
+from cloudtrain.provisioner.history import Fact
 from cloudtrain.provisioner.model import EndReason, JobRecord
 from cloudtrain.provisioner.ports import Event, Stored
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = """
 CREATE TABLE jobs (
     job_id TEXT PRIMARY KEY, name TEXT NOT NULL, final INTEGER NOT NULL, created_at REAL NOT NULL,
@@ -24,6 +25,12 @@ CREATE TABLE events (
 );
 CREATE INDEX events_of_job ON events (job_id, number);
 """
+FACTS = """
+CREATE TABLE facts (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL,
+    generation INTEGER NOT NULL, document TEXT NOT NULL, UNIQUE (job_id, generation, kind, at, document)
+);
+"""  # since version 2
 
 
 class SqliteStore:
@@ -35,13 +42,14 @@ class SqliteStore:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 raise CloudtrainError(f"{path} was written by a newer cloudtrain (schema {version}); update cloudtrain")
-            if version == 0:
+            if version < SCHEMA_VERSION:
                 db.execute("PRAGMA journal_mode=WAL")
                 db.execute("BEGIN IMMEDIATE")
-                if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-                    for statement in filter(str.strip, SCHEMA.split(";\n")):
-                        db.execute(statement)
-                    db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+                version = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been quicker
+                schema = (SCHEMA if version == 0 else "") + (FACTS if version < SCHEMA_VERSION else "")
+                for statement in filter(str.strip, schema.split(";\n")):
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -109,16 +117,23 @@ class SqliteStore:
             ).fetchall()
         return tuple(Stored(decode(row[0]), row[1], row[2], row[3]) for row in rows)
 
-    def save(self, record: JobRecord, *, version: int, etag: str | None) -> int:
-        """Replace a record by compare-and-set; returns the new version. Raises Conflict."""
+    def save(self, record: JobRecord, *, version: int, etag: str | None, facts: Sequence[Fact] = ()) -> int:
+        """Replace a record by compare-and-set, and with it add the facts that are new; returns the new version. Raises
+        Conflict."""
         final = record.status.final
         with self._connection() as db:
+            if facts:
+                db.execute("BEGIN IMMEDIATE")
             changed = db.execute(
                 "UPDATE jobs SET record=?, etag=?, final=?, version=version+1 WHERE job_id=? AND version=?",
                 (encode(record), etag, final, record.job_id, version),
             ).rowcount
-        if not changed:
-            raise Conflict(f"job {record.job_id} was changed by another process")
+            if not changed:
+                raise Conflict(f"job {record.job_id} was changed by another process")
+            db.executemany(
+                "INSERT OR IGNORE INTO facts (job_id, at, kind, generation, document) VALUES (?, ?, ?, ?, ?)",
+                [(record.job_id, fact.at, fact.kind, fact.generation, fact.document) for fact in facts],
+            )
         return version + 1
 
     def want(self, job_id: str, wanted: str) -> None:
@@ -153,3 +168,11 @@ class SqliteStore:
                 "SELECT number, at, text FROM events WHERE job_id=? AND number>? ORDER BY number", (job_id, after)
             ).fetchall()
         return tuple(Event(*row) for row in rows)
+
+    def facts(self, job_id: str) -> tuple[Fact, ...]:
+        """The job's history for machines, in the order in which it was learnt."""
+        with self._connection() as db:
+            rows = db.execute(
+                "SELECT at, kind, generation, document FROM facts WHERE job_id=? ORDER BY number", (job_id,)
+            ).fetchall()
+        return tuple(Fact(*row) for row in rows)

@@ -14,11 +14,30 @@ from cloudtrain.provisioner.ports import ObjectStore
 from cloudtrain.trainer.contract import Keys
 
 
+class Counted:
+    """What ``collect`` reads a bucket through: ``bytes`` is what has come over the network."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self.bytes = 0
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """As the bucket's."""
+        found = self._objects.get(key)
+        self.bytes += len(found[0]) if found is not None else 0
+        return found
+
+    def download(self, key: str, path: Path) -> None:
+        """As the bucket's."""
+        self._objects.download(key, path)
+        self.bytes += path.stat().st_size
+
+
 class CollectError(CloudtrainError):
     """Something is not home, and the person may be able to help it."""
 
 
-def collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
+def collect(record: JobRecord, objects: ObjectStore | Counted, job_dir: Path) -> int:
     """Download outputs to ``record.results`` and complete our copies of the logs; returns the number of files.
 
     Idempotent: a file that is there with the right digest is left alone. The logs lie in ``logs``, or in
@@ -33,7 +52,7 @@ def collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
         ) from error
 
 
-def _collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
+def _collect(record: JobRecord, objects: ObjectStore | Counted, job_dir: Path) -> int:
     keys = Keys(record.prefix)
     results = Path(record.results)
     manifest = objects.get(f"{keys.outputs()}.json")
@@ -51,7 +70,7 @@ def _collect(record: JobRecord, objects: ObjectStore, job_dir: Path) -> int:
     return len(files)
 
 
-def _complete_log(objects: ObjectStore, key: str, path: Path) -> None:
+def _complete_log(objects: ObjectStore | Counted, key: str, path: Path) -> None:
     """Replace our copy by the bucket's where that is longer: a machine's last lines often reach only the bucket."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = path.with_name(f".{path.name}.whole")
@@ -65,7 +84,7 @@ def _complete_log(objects: ObjectStore, key: str, path: Path) -> None:
         whole.replace(path)
 
 
-def _bring(objects: ObjectStore, prefix: str, entry: dict[str, str | int], results: Path) -> None:
+def _bring(objects: ObjectStore | Counted, prefix: str, entry: dict[str, str | int], results: Path) -> None:
     relative = PurePosixPath(str(entry["path"]))
     if relative.is_absolute() or ".." in relative.parts:
         raise CollectError(f"an output named {str(relative)!r} would land outside {results}; it was not brought home")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain.provisioner.adapters.userdata import extend_command
-from cloudtrain.provisioner.controller.collect import CollectError, collect
+from cloudtrain.provisioner.controller.collect import CollectError, Counted, collect
 from cloudtrain.provisioner.controller.host_keys import KeyRefused, change_host_key
 from cloudtrain.provisioner.controller.job_secrets import kept_secrets
 from cloudtrain.provisioner.controller.journal import see_ours
@@ -119,6 +119,7 @@ class Effects:
         return SnapshotKept()
 
     def _collect(self, record: JobRecord) -> Outcome:
+        objects = Counted(self._reach.objects)
         try:
             collect(record, objects, self._reach.job_dir)
         except (CollectError, CloudUnreachable) as error:

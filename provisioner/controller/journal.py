@@ -12,6 +12,7 @@ from dataclasses import replace
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.controller.takeover import look, record_key
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
+from cloudtrain.provisioner.history import Fact, facts
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import ObjectStore, Store
 
@@ -48,6 +49,8 @@ class Journal:
         self._version = stored.version
         self._etag = stored.etag
         self._behind = False  # the bucket's copy lacks what was kept here while it did not answer
+        self._told: JobRecord | None = None  # the record that the history for machines was last held to
+        self._written: set[Fact] = set()
 
     @property
     def kept(self) -> bool:
@@ -102,7 +105,12 @@ class Journal:
         return record_key(self.record.job_id)
 
     def _keep(self, record: JobRecord) -> None:
-        self._version = self._store.save(record, version=self._version, etag=self._etag)
+        quiet = self._told is not None and material(record) == self._told
+        fresh = () if quiet else tuple(fact for fact in facts(record) if fact not in self._written)
+        self._version = self._store.save(record, version=self._version, etag=self._etag, facts=fresh)
+        self._written.update(fresh)
+        if not quiet:
+            self._told = material(record)
         self.record = record
 
     def _read(self) -> tuple[JobRecord, str]:
@@ -130,5 +138,8 @@ class Journal:
 
 def material(record: JobRecord) -> JobRecord:
     """The record without what is only progress, and changes every second."""
-    quiet = tuple(replace(a, last_step=0, run_seconds=0.0) for a in record.attempts)
+    quiet = tuple(
+        replace(a, last_step=0, run_seconds=0.0, mounted_bytes=0, received_bytes=0, sent_bytes=0)
+        for a in record.attempts
+    )
     return replace(record, attempts=quiet, revision=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cloudtrain.provisioner.controller.job_secrets import drop_where_over
 from cloudtrain.provisioner.decide.job import decide
 from cloudtrain.provisioner.errors import Conflict
+from cloudtrain.provisioner.history import facts
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud.client import find
 from cloudtrain.provisioner.model import JobRecord, Observed
@@ -28,7 +29,7 @@ def settle(home: Home, store: Store, now: float) -> tuple[str, ...]:
             continue
         lost = decide(record, Observed(machines=None, cloud_gone=True), now)
         try:
-            store.save(lost.record, version=stored.version, etag=stored.etag)
+            store.save(lost.record, version=stored.version, etag=stored.etag, facts=facts(lost.record))
         except Conflict:
             continue  # the controller was quicker
         for text in lost.events:

@@ -31,13 +31,15 @@ from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, P
 def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEFAULT) -> Decision:
     """The record once an effect's outcome is known. Holds no effects."""
     if isinstance(outcome, Collected):
-        return Decision(replace(record, collected=True, collect_trouble=None))
+        home = record.home_bytes + outcome.bytes
+        return Decision(replace(record, collected=True, collect_trouble=None, home_bytes=home))
     if isinstance(outcome, SnapshotKept):
         return Decision(replace(record, snapshot_kept=True))
     if isinstance(outcome, NotCollected):
         news = () if record.collect_trouble == outcome.detail else (f"{outcome.detail}; it is tried again",)
         tries = record.closing_tries + 1
-        return Decision(replace(record, collect_trouble=outcome.detail, closing_tries=tries), (), news)
+        home = record.home_bytes + outcome.bytes
+        return Decision(replace(record, collect_trouble=outcome.detail, closing_tries=tries, home_bytes=home), (), news)
     if isinstance(outcome, Swept):
         tries = record.closing_tries + bool(outcome.left)
         return Decision(replace(record, swept=not outcome.left, closing_tries=tries))
@@ -60,9 +62,9 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) 
             return at.pinned(replace(old, prices=prices), image), ()
         case Launched(machine=machine):
             text = f"attempt {old.generation}: {machine.instance_id} at ${old.prices[0].usd_per_hour}/h"
-            return at.launched(old, machine), (text,)
-        case LaunchRefused(detail=detail):
-            return at.ended(old, _refusal(outcome), detail, now), ()
+            return at.launched(old, machine, now), (text,)
+        case LaunchRefused(detail=detail, reason=reason):
+            return at.ended(old, reason, detail, now), ()
         case LaunchUnknown():
             return _launch_unknown(old, outcome, now, limits)
         case Shipped() if old.started_at is not None:

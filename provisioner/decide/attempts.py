@@ -83,6 +83,7 @@ class Collect:
     """Bring results and logs home."""
 
 
+        gone_at=now if attempt.instance_id is not None else None,
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """Delete what else the job has in the cloud."""
@@ -155,7 +156,7 @@ def ended(attempt: Attempt, reason: EndReason, detail: str | None, now: float) -
 def _claimed(attempt: Attempt, machine: Machine | None, now: float, leaving: EndReason | None, limits: Limits) -> Step:
     if machine is not None:  # launched by us in a pass whose end we did not see: adopted by its tag
         text = f"attempt {attempt.generation}: found its machine {machine.instance_id} running"
-        return Step(launched(attempt, machine), (), (text,))
+        return Step(launched(attempt, machine, now), (), (text,))
     if attempt.retry_at is not None and now < attempt.retry_at and leaving is None:
         return Step(attempt)
     if attempt.launch_asked_at is None:
@@ -182,10 +183,16 @@ def pinned(attempt: Attempt, image: FoundImage) -> Attempt:
     )
 
 
-def launched(attempt: Attempt, machine: Machine) -> Attempt:
-    """The attempt once its machine is known."""
+def launched(attempt: Attempt, machine: Machine, now: float) -> Attempt:
+    """The attempt once its machine is known. When that was made, the cloud says by its own clock: no earlier than it
+    was asked for by ours, and not later than now."""
+    made_at = min(now, max(machine.launched_at, attempt.launch_asked_at or attempt.claimed_at))
     return replace(
-        attempt, phase=Phase.BOOTING, instance_id=machine.instance_id, spot_request_id=machine.spot_request_id
+        attempt,
+        phase=Phase.BOOTING,
+        instance_id=machine.instance_id,
+        spot_request_id=machine.spot_request_id,
+        launched_at=made_at,
     )
 
 
@@ -263,6 +270,7 @@ def _stop(
 ) -> Step:
     """Asked until it is heard. Who stops means to go on: the last checkpoint is waited for longer than for a cancel."""
     asked_at = now if attempt.stop_asked_at is None else attempt.stop_asked_at
+    attempt = replace(attempt, ended_by_cloud=_ended_by_cloud(machine))
     heard_at = attempt.stop_heard_at
     patience_s = limits.stop_s
     if leaving is EndReason.STOPPED:
@@ -275,6 +283,22 @@ def _stop(
 
 
 def _finished(attempt: Attempt, report: AgentStatus, now: float, limits: Limits, leaving: EndReason | None) -> Step:
+def _went_at(
+    attempt: Attempt, machine: Machine, report: AgentStatus | None, now: float, limits: Limits
+) -> float:
+    """When a machine went that we did not end: as it is seen, or, where nobody looked for hours, when its job was over."""
+    if attempt.ended_at is not None:
+        return attempt.ended_at
+    if not machine.gone or report is None or report.phase not in ("done", "failed"):
+        return now
+    return min(now, max(report.heartbeat_at + limits.power_off_s, machine.launched_at))
+
+
+def _ended_by_cloud(machine: Machine) -> bool:
+    """Whether EC2 itself ended it. One that powered itself off after a notice was ended from inside, and is paid."""
+    return machine.taken_by_cloud and not (machine.state_reason or "").startswith("Client.")
+
+
     if report.phase == "done":
         return end(attempt, EndReason.SUCCEEDED, None, now)
     if report.phase == "failed":
@@ -316,13 +340,18 @@ def _machine_went(
     limits: Limits,
 ) -> Step:
     """The machine is absent, shutting down or terminated, and not because we asked."""
+        mounted_bytes=max(attempt.mounted_bytes, report.mounted_bytes),
+        received_bytes=max(attempt.received_bytes, report.received_bytes),
+        sent_bytes=max(attempt.sent_bytes, report.sent_bytes),
     if machine is None:
         if now - attempt.claimed_at < limits.unseen_s or attempt.unseen_since is None:
             return Step(replace(attempt, unseen_since=attempt.unseen_since or now))
         if now - attempt.unseen_since < limits.gone_unseen_s:
             return Step(attempt)
         return Step(ended(attempt, EndReason.MACHINE_LOST, "the cloud shows the machine no more", now))
-    attempt = replace(attempt, ended_at=attempt.ended_at if attempt.ended_at is not None else now)
+    attempt = replace(attempt, ended_at=_went_at(attempt, machine, report, now, limits))
+    if attempt.running_at is None and report is not None:
+        attempt = replace(attempt, running_at=machine.launched_at)  # it ran while nobody looked
     if not machine.gone:
         return Step(attempt)
     if report is not None and report.phase == "done":
@@ -333,8 +362,7 @@ def _machine_went(
         return Step(ended(attempt, leaving, None, now))  # it stopped as it was asked, and powered off
     words = machine.state_message or machine.state_reason or "no reason given"
     if machine.taken_by_cloud:
-        gone = replace(attempt, ended_by_cloud=True)
-        return Step(ended(gone, EndReason.INTERRUPTED, machine.state_reason or words, now))
+        return Step(ended(attempt, EndReason.INTERRUPTED, machine.state_reason or words, now))
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
 
 

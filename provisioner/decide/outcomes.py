@@ -90,14 +90,17 @@ class Repriced:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Results and logs are home."""
+    """Results and logs are home. ``bytes``: what came over the network for it, this time."""
+
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class NotCollected:
-    """Something could not be brought home yet, and why."""
+    """Something could not be brought home yet, and why. ``bytes``: what came over the network all the same."""
 
     detail: str
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudtrain.pricing import catalog
+from cloudtrain.pricing.extras import pinned
+from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller.folders import hold, let_go
 from cloudtrain.provisioner.controller.job_secrets import keep_secrets
@@ -113,10 +114,11 @@ def submit(prepared: Prepared, shot: Snapshot, access: Access, mounts: tuple[Mou
         bucket=access.bucket,
         region=entry.region,
         offerings=prepared.plan.offerings,
-        created_at=time.time(),
+        created_at=SystemClock().now(),
         snapshot_sha256=shot.sha256,
         mounts=mounts,
         on_demand_usd_per_hour=prepared.plan.on_demand_usd_per_hour,
+        rates=pinned(prepared.plan.offerings, entry.region, [mount.region for mount in mounts if mount.region]),
     )
     keep_secrets(prepared.spec, os.environ, home.job_dir(prepared.job_id))
     try:

@@ -102,6 +102,7 @@ def test_a_missing_price_excludes(tmp_path: Path) -> None:
         ([INSTANCE], [PRICE.replace("2026-07-01", "2026-07")], "prices.csv:2: Invalid isoformat"),
         ([INSTANCE], [PRICE.replace("g9.large", "g8.large")], "prices.csv:2: 'g8.large' is not in"),
         ([INSTANCE], [PRICE.replace(",somewhere", ",")], "prices.csv:2: a price needs"),
+        ([INSTANCE], [PRICE.replace("us-east-1", "cn-north-1")], "prices.csv:2: prices of cn-north-1 are in CNY"),
         ([INSTANCE], [PRICE + ",more"], "prices.csv:2: 8 fields where 7 belong"),
         ([INSTANCE, INSTANCE], [PRICE], "instance_types.csv: a type has two rows"),
         ([INSTANCE.replace("T4,1", "T4,0")], [], "instance_types.csv:2: a type needs"),

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudtrain.pricing import extras
 from cloudtrain.pricing.model import CapacityType
+from cloudtrain.provisioner.charges import months
+from cloudtrain.provisioner.codec import decode, encode
+from cloudtrain.provisioner.history import facts
 from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import EndReason, PricePoint
-from tests.records import job, over
+from cloudtrain.provisioner.model import Attempt, AwsOptions, EndReason, JobRecord, Phase, PricePoint
+from cloudtrain.trainer.contract import Mount
+from tests.records import OFFERINGS, job, over
+from tests.recount import Contradiction, recount
 
 NOW = 1_800_100_000.0
+GB = 10**9
+RATES = extras.pinned(OFFERINGS, "us-east-1", ["us-west-1"])
+HUNDREDTH_OF_A_CENT = Fraction(1, 10_000)
 
 
 def test_seconds_are_billed_with_one_minute_at_least() -> None:
     spent = bill(job(over(1, 1000, EndReason.SUCCEEDED), over(2, 10, EndReason.CANCELLED)), NOW)
-    assert [line.usd for line in spent.lines] == [Decimal("0.1000"), Decimal("0.0060")]
+    assert [line.machine_usd for line in spent.lines] == [Decimal("0.1000"), Decimal("0.0060")]
 
 
 def test_a_machine_that_ec2_takes_in_its_first_hour_is_free_and_later_is_not() -> None:
@@ -27,7 +39,12 @@ def test_a_machine_that_ec2_takes_in_its_first_hour_is_free_and_later_is_not() -
     ours = over(3, 600, EndReason.CANCELLED)
     on_demand = over(4, 600, EndReason.MACHINE_LOST, by_cloud=True, capacity_type=CapacityType.ON_DEMAND)
     spent = bill(job(early, late, ours, on_demand), NOW)
-    assert [line.usd for line in spent.lines] == [Decimal(0), Decimal("0.3600"), Decimal("0.0600"), Decimal("0.0600")]
+    assert [line.machine_usd for line in spent.lines] == [
+        Decimal(0),
+        Decimal("0.3600"),
+        Decimal("0.0600"),
+        Decimal("0.0600"),
+    ]
     assert [line.free for line in spent.lines] == [True, False, False, False]
 
 
@@ -93,4 +110,140 @@ def test_the_total_is_the_sum_of_its_lines_and_cutting_the_price_line_changes_no
     cut = [replace(a, prices=a.prices + pieces) for a in attempts]
     whole, same = bill(job(*attempts), NOW), bill(job(*cut), NOW)
     assert whole.usd == sum(line.usd for line in whole.lines)
-    assert [line.usd for line in whole.lines] == [line.usd for line in same.lines]
+    assert [line.machine_usd for line in whole.lines] == [line.machine_usd for line in same.lines]
+
+
+def seen(attempt: Attempt, **more: object) -> Attempt:
+    """An attempt whose machine was there ten seconds before it ran, and thirty after it shut down."""
+    assert attempt.running_at is not None and attempt.ended_at is not None
+    there = {"instance_id": "i-1", "root_gib": 100, "launched_at": attempt.running_at - 10}
+    return replace(attempt, **{**there, "gone_at": attempt.ended_at + 30, **more})  # type: ignore[arg-type]
+
+
+def priced(*attempts: Attempt) -> JobRecord:
+    return replace(job(*attempts), rates=RATES)
+
+
+def test_volume_and_address_are_paid_from_the_launch_on_also_where_the_machine_was_free() -> None:
+    taken = bill(priced(seen(over(1, 3590, EndReason.INTERRUPTED, by_cloud=True))), NOW).lines[0]
+    assert (taken.machine_usd, taken.free) == (0, True)
+    assert taken.address_usd == Decimal("0.0050"), "an hour, from the launch until it shut down"
+    # 100 GiB for 3,630 s of January 2027 (31 days) at 0.08 a GiB-month
+    assert taken.volume_usd == (100 * Decimal("0.08") * 3630 / (31 * 86400)).quantize(Decimal("0.0001"))
+    assert taken.usd == taken.volume_usd + taken.address_usd
+
+
+def test_a_machine_without_a_public_address_pays_for_none_and_throughput_costs_what_is_beyond_gp3s_own() -> None:
+    record = priced(seen(over(1, 3560, EndReason.SUCCEEDED)))
+    private = replace(record, spec=replace(record.spec, aws=AwsOptions(public_ip=False, volume_throughput=1000)))
+    line, plain = bill(private, NOW).lines[0], bill(record, NOW).lines[0]
+    assert line.address_usd == 0 < plain.address_usd
+    beyond = (1000 - 125) * Decimal("0.04") + (4000 - 3000) * Decimal("0.005")
+    share = Decimal(3600) / (31 * 86400)
+    assert line.volume_usd == ((100 * Decimal("0.08") + beyond) * share).quantize(Decimal("0.0001"))
+
+
+def test_a_month_is_as_long_as_the_calendar_says_in_utc() -> None:
+    for year, month, days in ((2027, 2, 28), (2028, 2, 29), (2027, 3, 31), (2026, 11, 30)):
+        begin = datetime(year, month, 1, tzinfo=UTC).timestamp()
+        assert months(begin, begin + days * 86400) == 1
+    across = datetime(2027, 1, 31, 12, tzinfo=UTC).timestamp()
+    assert months(across, across + 86400) == Decimal(43200) / (31 * 86400) + Decimal(43200) / (28 * 86400)
+    assert months(across, across - 5) == 0
+
+
+def test_data_that_crosses_regions_is_paid_where_the_bytes_are_known() -> None:
+    attempt = seen(over(1, 600, EndReason.SUCCEEDED), mounted_bytes=8 * GB, received_bytes=GB, sent_bytes=2 * GB)
+    mounts = (Mount("/a", "k", "s", 6 * GB, 1, "us-west-1"), Mount("/b", "k", "s", 2 * GB, 1))
+    record = replace(priced(attempt), mounts=mounts, home_bytes=3 * GB)
+    spent = bill(record, NOW)
+    assert spent.lines[0].transfer_usd == Decimal("0.12"), "6 GB from us-west-1; the rest is within its region"
+    assert (spent.home_usd, spent.home_bytes) == (Decimal("0.27"), 3 * GB)
+    assert spent.usd == sum(line.usd for line in spent.lines) + spent.home_usd
+    elsewhere = replace(record, region="us-west-2", rates=extras.pinned(OFFERINGS, "us-west-2", ["us-west-1"]))
+    moved = bill(elsewhere, NOW).lines[0].transfer_usd
+    assert moved == Decimal("0.22"), "6 + 2 + 1 GB in at 0.02, 2 GB out at 0.02"
+
+
+def test_what_has_no_known_rate_is_named_and_not_called_free() -> None:
+    record = replace(priced(seen(over(1, 600, EndReason.SUCCEEDED))), region="sa-east-1", home_bytes=GB)
+    record = replace(record, rates=extras.pinned(OFFERINGS, "sa-east-1", []))
+    (unknown,) = bill(record, NOW).unpriced
+    assert (unknown.source, unknown.target, unknown.bytes, unknown.usd) == ("sa-east-1", "internet", GB, None)
+    assert bill(record, NOW).assumed == (), "the machine's own region is known"
+
+
+def test_a_record_from_before_rates_bills_its_machines_alone() -> None:
+    spent = bill(replace(job(seen(over(1, 600, EndReason.SUCCEEDED))), home_bytes=GB), NOW)
+    assert spent.usd == spent.lines[0].machine_usd == Decimal("0.06")
+
+
+def test_a_later_catalogue_changes_no_bill(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = replace(priced(seen(over(1, 7000, EndReason.SUCCEEDED), sent_bytes=GB)), home_bytes=5 * GB)
+    before = bill(record, NOW)
+    dearer = {key: (10 * usd, as_of, source) for key, (usd, as_of, source) in extras.load().items()}
+    monkeypatch.setattr(extras, "load", lambda: dearer)
+    monkeypatch.setattr(extras.transfer, "load", dict)
+    assert extras.rates("us-east-1", []).gib_month_usd == Decimal("0.80"), "the catalogue did change"
+    assert bill(decode(encode(record)), NOW) == before
+
+
+SECONDS = st.one_of(st.integers(-50, 200_000), st.floats(0, 10_000).map(lambda s: round(s, 3)))
+PRICES = st.lists(st.tuples(SECONDS, st.integers(1, 2_000_000)), min_size=1, max_size=4)
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> Attempt:
+    """Anything that a machine may live through, by clocks that may disagree."""
+    generation = draw(st.integers(1, 3))
+    begin = NOW + draw(SECONDS)
+    kind = draw(st.sampled_from(CapacityType))
+    stage = draw(st.integers(0, 5))
+    prices = tuple(PricePoint(begin + at, Decimal(micro) / 10**6) for at, micro in draw(PRICES))
+    attempt = replace(
+        over(generation, 0, EndReason.SUCCEEDED, capacity_type=kind),
+        phase=Phase.ENDED if stage == 5 else Phase.WORKING,
+        claimed_at=begin,
+        prices=prices,
+        launched_at=begin + draw(SECONDS) if stage else None,
+        instance_id="i-1" if stage else None,
+        root_gib=draw(st.integers(1, 2000)),
+        running_at=begin + draw(SECONDS) if stage > 1 else None,
+        ended_at=begin + draw(SECONDS) if stage > 2 else None,
+        end_reason=EndReason.INTERRUPTED if stage == 5 else None,
+    )
+    if stage < 5:
+        return attempt
+    moved = draw(st.tuples(*[st.integers(0, 10**13)] * 3))
+    return replace(
+        attempt,
+        gone_at=begin + draw(SECONDS),
+        ended_by_cloud=draw(st.booleans()),
+        mounted_bytes=moved[0],
+        received_bytes=moved[1],
+        sent_bytes=moved[2],
+    )
+
+
+@given(st.lists(lives(), min_size=1, max_size=3), SECONDS, st.booleans(), st.integers(0, 10**12), st.booleans())
+def test_the_bill_is_the_one_that_the_history_for_machines_comes_to(
+    attempts: list[Attempt], later: float, public: bool, home: int, let_go: bool
+) -> None:
+    attempts = [replace(attempt, generation=index + 1) for index, attempt in enumerate(attempts)]
+    record = replace(priced(*attempts), home_bytes=home, region="us-west-2")
+    mounts = (Mount("/a", "k", "s", 6 * GB, 1, "us-west-1"), Mount("/b", "k", "s", 10**12, 1))
+    record = replace(record, mounts=mounts, rates=extras.pinned(OFFERINGS, "us-west-2", ["us-west-1"]))
+    record = replace(record, spec=replace(record.spec, aws=AwsOptions(public_ip=public, volume_throughput=900)))
+    now = NOW + later
+    spent = bill(replace(record, let_go_at=now) if let_go else record, now + 500 * let_go)
+    again = recount(facts(record), now)
+    rounded = 4 * len(attempts) + 1
+    assert abs(Fraction(spent.usd) - again) <= rounded * HUNDREDTH_OF_A_CENT / 2
+    assert spent.usd >= 0 and all(min(line.machine_usd, line.volume_usd, line.address_usd) >= 0 for line in spent.lines)
+
+
+def test_a_history_that_says_two_things_is_refused() -> None:
+    record = priced(seen(over(1, 600, EndReason.SUCCEEDED)))
+    other = priced(seen(over(1, 700, EndReason.SUCCEEDED)))
+    with pytest.raises(Contradiction, match="ended"):
+        recount([*facts(record), *facts(other)], NOW)
