@@ -263,12 +263,6 @@ class Effects:
         return StopHeard(attempt.generation) if result.exit_code == 0 else None
 
 
-def _keep(done: Future[None], record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
-    try:
-        keep_snapshot(record, objects, job_dir)
-    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
-        done.set_exception(error)
-    else:
 def refusal(generation: int, error: CloudtrainError) -> LaunchRefused:
     """What a refused launch means for its attempt and for other pools. Raises what is no refusal."""
     match error:
@@ -285,6 +279,12 @@ def refusal(generation: int, error: CloudtrainError) -> LaunchRefused:
     raise error
 
 
+def _keep(done: Future[None], record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
+    try:
+        keep_snapshot(record, objects, job_dir)
+    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+        done.set_exception(error)
+    else:
         done.set_result(None)
 
 
