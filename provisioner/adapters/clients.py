@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 if TYPE_CHECKING:
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
 
 LOCAL_KEY = "local"
+_FILES = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 20
 _LAUNCH_READ_TIMEOUT_S = 55  # the Cloud port promises 60 s; RunInstances is made once and may take long
 _ATTEMPTS = 3
+_CONNECTIONS = 50  # kept open by a client that a controller's jobs share; more at once are made and closed
 
 
 class Clients:
     """boto3 clients for one cloud, each made on first use and then shared. Safe to use from several threads.
 
-    ``local_endpoint`` ("http://127.0.0.1:PORT") is needed for the cloud "local", and refused for "aws".
+    ``local_endpoint`` ("http://127.0.0.1:PORT") is needed for the cloud "local", and refused for "aws". On AWS they are
+    made anew once the user's configuration or credentials file has changed: keys that expired may have been renewed.
     """
 
     def __init__(self, cloud: str, *, local_endpoint: str | None = None) -> None:
@@ -45,6 +49,7 @@ class Clients:
         self._lock = threading.Lock()
         self._session: boto3.Session | None = None
         self._clients: dict[tuple[str, str, bool], Any] = {}
+        self._files = _files_seen() if cloud == "aws" else ()
 
     @overload
     def client(self, service: Literal["ec2"], region: str) -> EC2Client: ...
@@ -84,6 +89,7 @@ class Clients:
 
     def _get(self, service: str, region: str, *, launch: bool) -> Any:
         key = (service, region, launch)
+        self._follow_files()
         found = self._clients.get(key)
         if found is None:
             with self._lock:  # making a client isn't thread-safe in boto3; using one is
@@ -92,9 +98,28 @@ class Clients:
                     found = self._clients[key] = self._make(service, region, launch=launch)
         return found
 
+    def _follow_files(self) -> None:
+        seen = _files_seen() if self.cloud == "aws" else ()
+        if seen != self._files:
+            with self._lock:
+                self._files, self._session, self._clients = seen, None, {}
+
     def _make(self, service: str, region: str, *, launch: bool) -> Any:
         make: Any = self._session_made().client  # the stubs know each service's name alone, not a str
         return make(service, region_name=region, endpoint_url=self._endpoint, config=_config(self.cloud, launch=launch))
+
+
+def _files_seen() -> tuple[tuple[int, int], ...]:
+    """When the user's AWS files were last written, and their sizes (AWS SDKs and Tools reference guide, "Location of
+    the shared config and credentials files", read 2026-11)."""
+    seen = []
+    for variable, usual in _FILES:
+        try:
+            about = Path(os.environ.get(variable) or usual).expanduser().stat()
+        except (OSError, RuntimeError):  # not there; or a user without a home
+            continue
+        seen.append((about.st_mtime_ns, about.st_size))
+    return tuple(seen)
 
 
 def preload() -> None:
@@ -117,6 +142,7 @@ def _config(cloud: str, *, launch: bool) -> Config:
         # "total": max_attempts=1 would still retry once
         retries={"mode": "standard", "total_max_attempts": 1 if launch else _ATTEMPTS},
         user_agent_extra="cloudtrain",
+        max_pool_connections=_CONNECTIONS,
     )
     if cloud == "aws":
         return common

@@ -16,7 +16,7 @@ from cloudtrain.provisioner.controller.job_secrets import drop_where_over
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
 from cloudtrain.provisioner.controller.loop import JobLoop
 from cloudtrain.provisioner.controller.process import handed_lock, pid_path, try_lock
-from cloudtrain.provisioner.controller.wiring import wire
+from cloudtrain.provisioner.controller.wiring import Shared, wire
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.ports import Clock, Store
@@ -32,10 +32,11 @@ TROUBLE_PAUSE_S = 2.0
 class Controller:
     """All live jobs of one home."""
 
-    def __init__(self, home: Home, store: Store, clock: Clock) -> None:
+    def __init__(self, home: Home, store: Store, clock: Clock, shared: Shared | None = None) -> None:
         self._home = home
         self._store = store
         self._clock = clock
+        self._shared = Shared() if shared is None else shared
         self._threads: dict[str, threading.Thread] = {}
 
     def run(self) -> None:
@@ -59,7 +60,8 @@ class Controller:
 
     def _drive(self, job_id: str) -> None:
         try:
-            JobLoop(wire(self._home, self._store, self._clock, job_id), self._store, self._clock).run()
+            parts = wire(self._home, self._store, self._clock, job_id, self._shared)
+            JobLoop(parts, self._store, self._clock).run()
         except DrivenElsewhere as error:
             record = self._store.get(job_id)
             taken = replace(record.record, driver="elsewhere", detail=str(error), let_go_at=self._clock.now())

@@ -1,6 +1,12 @@
-"""Puts the real adapters behind the ports for one job, and chooses between AWS and the embedded cloud."""
+"""Puts the real adapters behind the ports for one job, and chooses between AWS and the embedded cloud.
+
+Jobs of one process share what they can (``Shared``): the session with its credentials, clients and their connections,
+and the calls that list and end machines.
+"""
 
 from __future__ import annotations
+
+import threading
 
 from cloudtrain.provisioner.adapters.caller_address import caller_address
 from cloudtrain.provisioner.adapters.clients import Clients
@@ -17,13 +23,33 @@ from cloudtrain.provisioner.controller.reach import Reach
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud.client import find
 from cloudtrain.provisioner.model import JobRecord
-from cloudtrain.provisioner.ports import Clock, Store
+from cloudtrain.provisioner.ports import Clock, Remote, Store
 
 
-def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Parts:
+class Shared:
+    """What the jobs of one process have in common. Thread-safe."""
+
+    def __init__(self, remote: Remote | None = None) -> None:
+        self.remote = ParamikoRemote() if remote is None else remote
+        self._lock = threading.Lock()
+        self._clouds: dict[tuple[str, str | None, str | None], tuple[Clients, Ec2Cloud]] = {}
+
+    def cloud(self, home: Home, record: JobRecord) -> tuple[Clients, Ec2Cloud]:
+        """The clients and the Cloud port for the account, or the embedded cloud, that the job is in."""
+        endpoint = _endpoint(home, record)
+        with self._lock:
+            found = self._clouds.get((record.cloud, record.cloud_id, endpoint))
+            if found is None:
+                clients = Clients(record.cloud, local_endpoint=endpoint)
+                cloud = Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=lambda: gone(home, record))
+                found = self._clouds[record.cloud, record.cloud_id, endpoint] = (clients, cloud)
+            return found
+
+
+def wire(home: Home, store: Store, clock: Clock, job_id: str, shared: Shared) -> Parts:
     """The parts for one job. Makes no call to the cloud."""
     record = store.get(job_id).record
-    reached = reach(home, record, clock)
+    reached = reach(home, record, clock, shared)
     return Parts(
         journal=Journal(store, reached.objects, job_id),
         observer=Observer(reached),
@@ -32,18 +58,15 @@ def wire(home: Home, store: Store, clock: Clock, job_id: str) -> Parts:
     )
 
 
-def reach(home: Home, record: JobRecord, clock: Clock) -> Reach:
+def reach(home: Home, record: JobRecord, clock: Clock, shared: Shared | None = None) -> Reach:
     """What a job is reached through. Makes no call to the cloud."""
-
-    def is_dead() -> bool:
-        return gone(home, record)
-
-    clients = Clients(record.cloud, local_endpoint=_endpoint(home, record))
+    shared = Shared() if shared is None else shared
+    clients, cloud = shared.cloud(home, record)
     job_dir = home.job_dir(record.job_id)
     return Reach(
-        cloud=Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=is_dead),
-        remote=ParamikoRemote(),
-        objects=S3ObjectStore(clients, bucket=record.bucket, region=record.region, is_dead=is_dead),
+        cloud=cloud,
+        remote=shared.remote,
+        objects=S3ObjectStore(clients, record.bucket, record.region, is_dead=lambda: gone(home, record)),
         clock=clock,
         files=AttemptFiles(job_dir, record),
         job_dir=job_dir,

@@ -121,6 +121,25 @@ def test_a_client_is_made_once_also_by_many_threads() -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_keys_that_were_renewed_in_their_file_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    clients = Clients("aws")
+
+    def key() -> str:
+        clients.client("ec2", "us-east-1")
+        credentials = clients.session().get_credentials()
+        return "none" if credentials is None else str(credentials.access_key)
+
+    assert key() == "none"
+    for name in ("AKIAOLD", "AKIANEWER"):
+        file.write_text(f"[default]\naws_access_key_id = {name}\naws_secret_access_key = secret\n")
+        assert key() == name
+    made = clients.client("ec2", "us-east-1")
+    assert clients.client("ec2", "us-east-1") is made
+
+
+@pytest.mark.usefixtures("home")
 def test_the_tables_of_a_service_are_read_once_for_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     Clients("local", local_endpoint="http://127.0.0.1:9").client("ec2", "us-east-1")
     read: list[str] = []
