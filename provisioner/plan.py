@@ -53,6 +53,21 @@ def make_plan(spec: JobSpec, catalog: Catalog, *, cloud: str) -> Plan:
     return Plan(offerings, dropped, min(prices, default=None), unmet)
 
 
+def price_limit(spec: JobSpec, offering: Offering) -> Decimal | None:
+    """``max_hourly_cost`` of the alternatives that the pool may stand for: the most that one of them allows; None where
+    one has no limit."""
+    machine = offering.instance
+    limits = [
+        wanted.max_hourly_cost_usd
+        for wanted in spec.resources
+        if wanted.use_spot == (offering.pool.capacity_type is CapacityType.SPOT)
+        and wanted.instance_type in (None, machine.name)
+        and (wanted.accelerators is None or any(each.fits(machine) for each in parse(wanted.accelerators)))
+    ]
+    known = [limit for limit in limits if limit is not None]
+    return max(known) if known and len(known) == len(limits) else None
+
+
 _CHECKED = list(Why)
 
 

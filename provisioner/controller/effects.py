@@ -15,7 +15,7 @@ from cloudtrain.provisioner.controller.job_secrets import kept_secrets
 from cloudtrain.provisioner.controller.journal import see_ours
 from cloudtrain.provisioner.controller.reach import Reach, image_of
 from cloudtrain.provisioner.controller.takeover import keep_attempt, keep_snapshot
-from cloudtrain.provisioner.decide import attempts as at
+from cloudtrain.provisioner.decide import effects as to
 from cloudtrain.provisioner.decide.outcomes import (
     Collected,
     Launched,
@@ -35,16 +35,16 @@ from cloudtrain.provisioner.errors import (
     AccessError,
     AttemptOver,
     CloudError,
-    CloudUnreachable,
     CloudtrainError,
+    CloudUnreachable,
     Conflict,
     NotFound,
-    QuotaExceeded,
     PoolUnavailable,
+    QuotaExceeded,
     RegionDenied,
     RemoteError,
-    UsageError,
     Scope,
+    UsageError,
 )
 from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, EndReason, JobRecord, LaunchRequest, Machine
 from cloudtrain.provisioner.ports import ObjectStore, Target
@@ -57,9 +57,9 @@ SLOW_LINK_BYTES_PER_S = 500_000  # a workdir gets this much longer; a link slowe
 COMMAND_TIMEOUT_S = 20.0
 STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
-INLINE_BYTES = 4_000_000  # a smaller snapshot is in the bucket before a pass would notice
 FENCED = "Fenced"  # our own code: the checkpoints' pointer is of a newer generation
 SPENT_UNSEEN_S = 120.0  # the machine of a spent token is looked for so long
+INLINE_BYTES = 4_000_000  # a smaller snapshot is in the bucket before a pass would notice
 
 
 class Effects:
@@ -69,7 +69,7 @@ class Effects:
         self._reach = reach
         self._keeping: Future[None] | None = None  # the snapshot's way into the bucket
 
-    def perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
+    def perform(self, record: JobRecord, effect: to.Effect) -> Outcome | None:
         """Do it. None: done, or unknown; the next pass looks and asks again. Raises CloudGone, and any other
         CloudtrainError for what this effect alone could not do."""
         try:
@@ -77,25 +77,25 @@ class Effects:
         except RemoteError:
             return None  # SSH failure is not machine failure
 
-    def _perform(self, record: JobRecord, effect: at.Effect) -> Outcome | None:
+    def _perform(self, record: JobRecord, effect: to.Effect) -> Outcome | None:
         match effect:
-            case at.Resolve() | at.Launch():
+            case to.Resolve() | to.Launch():
                 return self._ask_for_machine(record, effect)
-            case at.Ship(generation=generation, machine=machine):
+            case to.Ship(generation=generation, machine=machine):
                 return self._ship(record, _attempt(record, generation), machine)
-            case at.Admit(region=region):
+            case to.Admit(region=region):
                 self._reach.cloud.prepare(record.job_id, record.owner, [region], record.spec.aws)
-            case at.Reprice(generation=generation):
+            case to.Reprice(generation=generation):
                 return Repriced(generation, self._reach.cloud.price(_attempt(record, generation).pool))
-            case at.RequestStop(generation=generation, machine=machine):
+            case to.RequestStop(generation=generation, machine=machine):
                 return self._request_stop(_attempt(record, generation), machine)
-            case at.KeepSnapshot():
+            case to.KeepSnapshot():
                 return self._keep_snapshot(record)
-            case at.Terminate(region=region, instance_id=instance_id):
+            case to.Terminate(region=region, instance_id=instance_id):
                 self._reach.cloud.terminate(region, [instance_id])
-            case at.Collect():
+            case to.Collect():
                 return self._collect(record)
-            case at.Sweep():
+            case to.Sweep():
                 try:
                     return Swept(self._reach.cloud.sweep(record.job_id, record.regions) if record.regions else ())
                 except (CloudUnreachable, AccessError) as error:
@@ -126,11 +126,11 @@ class Effects:
             return NotCollected(str(error), objects.bytes)
         return Collected(objects.bytes)
 
-    def _ask_for_machine(self, record: JobRecord, effect: at.Resolve | at.Launch) -> Outcome:
+    def _ask_for_machine(self, record: JobRecord, effect: to.Resolve | to.Launch) -> Outcome:
         attempt = _attempt(record, effect.generation)
         asked = attempt.unknown_launches > 0 and attempt.launch_asked_at is not None
         try:
-            if isinstance(effect, at.Resolve):
+            if isinstance(effect, to.Resolve):
                 image = image_of(attempt, record.spec.aws)
                 found = self._reach.cloud.find_image(image, attempt.pool.region)
                 found = replace(found, root_gib=max(found.root_gib, image.root_gib))
@@ -180,6 +180,7 @@ class Effects:
             user_data=self._reach.files.user_data(attempt),
             instance_profile=record.spec.aws.iam_instance_profile or INSTANCE_PROFILE,
             options=record.spec.aws,
+            bucket=record.bucket,
         )
 
     def _fence(self, record: JobRecord, generation: int) -> None:

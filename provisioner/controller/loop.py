@@ -13,8 +13,9 @@ from cloudtrain.provisioner.controller.journal import DrivenElsewhere, Journal, 
 from cloudtrain.provisioner.controller.live import view
 from cloudtrain.provisioner.controller.observe import Observer
 from cloudtrain.provisioner.decide.absorb import absorb
-from cloudtrain.provisioner.decide.attempts import Effect
+from cloudtrain.provisioner.decide.effects import Effect
 from cloudtrain.provisioner.decide.job import Decision, decide, refused
+from cloudtrain.provisioner.decide.limits import limits_of
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
 from cloudtrain.provisioner.model import JobRecord, JobStatus, Observed, Phase
 from cloudtrain.provisioner.ports import Clock, Store
@@ -108,7 +109,7 @@ class JobLoop:
             seen = self._parts.observer.observe(record, wanted, cloud_gone=self._parts.cloud_gone)
         except CloudGone:
             seen = Observed(machines=None, wanted=wanted, cloud_gone=True)
-        decision = decide(record, seen, self._clock.now())
+        decision = decide(record, seen, self._clock.now(), limits_of(record.cloud))
         self._unkept = None
         self._keep(decision, seen)
         self._act(decision.effects, seen)
@@ -128,7 +129,8 @@ class JobLoop:
                 self._tell(error)
                 continue
             if outcome is not None:
-                self._keep(absorb(self._journal.record, outcome, self._clock.now()), seen)
+                record, now = self._journal.record, self._clock.now()
+                self._keep(absorb(record, outcome, now, limits_of(record.cloud)), seen)
 
     def _tell(self, error: CloudtrainError) -> None:
         """Each trouble once in the history, and the newest in the live view."""

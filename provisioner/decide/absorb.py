@@ -7,6 +7,7 @@ from dataclasses import replace
 from cloudtrain.provisioner.decide import attempts as at
 from cloudtrain.provisioner.decide.endings import conclude
 from cloudtrain.provisioner.decide.job import Decision
+from cloudtrain.provisioner.decide.leaving import too_dear
 from cloudtrain.provisioner.decide.limits import DEFAULT, Limits
 from cloudtrain.provisioner.decide.outcomes import (
     Collected,
@@ -45,6 +46,8 @@ def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEF
         return Decision(replace(record, swept=not outcome.left, closing_tries=tries))
     old = next(a for a in record.attempts if a.generation == outcome.generation)
     new, events = _absorb_attempt(old, outcome, now, limits)
+    if isinstance(outcome, Resolved) and (why := too_dear(record, new, now, limits)):
+        new = at.ended(new, EndReason.TOO_DEAR, why, now)
     record = replace(record, attempts=tuple(new if a is old else a for a in record.attempts))
     record, lines = conclude(record, old, new, now, limits)
     if isinstance(outcome, LaunchRefused) and outcome.reason in REFUSALS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cloudtrain.provisioner.decide.effects import Admit, Effect, Launch, Reprice, RequestStop, Resolve, Ship, Terminate
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.model import (
     Attempt,
@@ -22,77 +23,6 @@ from cloudtrain.trainer.contract import FINAL_PHASES, AgentStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Resolve:
-    """Pin the image and the price of a claimed attempt."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Fence the checkpoints' pointer under the generation, then start the machine."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ship:
-    """Send code and start the agent."""
-
-    generation: int
-    machine: Machine
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """Let this computer in again: its address may have changed since the security group admitted it."""
-
-    region: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reprice:
-    """Read the pool's price again."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class RequestStop:
-    """Ask the agent to save, bring outputs to the bucket and stop."""
-
-    generation: int
-    machine: Machine
-
-
-@dataclass(frozen=True, slots=True)
-class KeepSnapshot:
-    """Put the workdir's snapshot into the bucket, where another computer finds it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terminate:
-    """Ask for the end of a machine; repeated until it is seen gone."""
-
-    region: str
-    instance_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """Bring results and logs home."""
-
-
-        gone_at=now if attempt.instance_id is not None else None,
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Delete what else the job has in the cloud."""
-
-
-Effect = Resolve | Launch | Ship | Admit | Reprice | RequestStop | KeepSnapshot | Terminate | Collect | Sweep
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """What an attempt becomes, what must be done for it, and what to tell the person."""
 
@@ -101,13 +31,18 @@ class Step:
     events: tuple[str, ...] = ()
 
 
+SAVED_FIRST = (EndReason.STOPPED, EndReason.BUDGET, EndReason.MAX_RUN, EndReason.TOO_DEAR)
+"""The last checkpoint of an attempt that leaves for these is waited for; what must not be waited for ends it anyway."""
+
+
 def live(attempt: Attempt) -> bool:
     """Whether the attempt still stands for the job: not ended, and not merely waiting for EC2 to take its machine."""
     return attempt.phase is not Phase.ENDED and not attempt.handed_over
 
 
 def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason | None, limits: Limits) -> Step:
-    """One pass over an attempt that has not ended. ``leaving`` is the job's outcome once it has one."""
+    """One pass over an attempt that has not ended. ``leaving``: why it is to save and go, or the job's outcome
+    once it has one."""
     if seen.machines is None:
         return Step(attempt)  # the cloud could not be asked: nothing is concluded
     machine = seen.machine(attempt)
@@ -148,6 +83,7 @@ def ended(attempt: Attempt, reason: EndReason, detail: str | None, now: float) -
         attempt,
         phase=Phase.ENDED,
         ended_at=now if attempt.ended_at is None else attempt.ended_at,
+        gone_at=now if attempt.instance_id is not None else None,
         end_reason=attempt.end_reason or reason,
         end_detail=attempt.end_detail or detail,
     )
@@ -245,7 +181,7 @@ def _working(
         return end(attempt, EndReason.AGENT_LOST, f"it answers, but its agent stood still for {silent:.0f} s", now)
     unreachable = dict(seen.unreachable_s).get(attempt.generation, 0.0)
     if unreachable > limits.unreachable_s:
-        return end(attempt, EndReason.AGENT_LOST, f"no answer and no checkpoint for {unreachable:.0f} s", now)
+        return end(attempt, EndReason.AGENT_LOST, f"no answer and no sign of life in the bucket for {unreachable:.0f} s", now)
     if attempt.prices and now - attempt.prices[-1].at >= limits.reprice_s:
         return Step(attempt, (Reprice(attempt.generation),), events)
     return Step(attempt, (), events)
@@ -270,10 +206,9 @@ def _stop(
 ) -> Step:
     """Asked until it is heard. Who stops means to go on: the last checkpoint is waited for longer than for a cancel."""
     asked_at = now if attempt.stop_asked_at is None else attempt.stop_asked_at
-    attempt = replace(attempt, ended_by_cloud=_ended_by_cloud(machine))
     heard_at = attempt.stop_heard_at
     patience_s = limits.stop_s
-    if leaving is EndReason.STOPPED:
+    if leaving in SAVED_FIRST:
         saving = heard_at is not None and report is not None and report.phase == "saving"
         patience_s = limits.delivery_s if saving else limits.stop_s if heard_at is not None else limits.stop_unheard_s
     if now - (asked_at if heard_at is None else heard_at) > patience_s:
@@ -283,22 +218,6 @@ def _stop(
 
 
 def _finished(attempt: Attempt, report: AgentStatus, now: float, limits: Limits, leaving: EndReason | None) -> Step:
-def _went_at(
-    attempt: Attempt, machine: Machine, report: AgentStatus | None, now: float, limits: Limits
-) -> float:
-    """When a machine went that we did not end: as it is seen, or, where nobody looked for hours, when its job was over."""
-    if attempt.ended_at is not None:
-        return attempt.ended_at
-    if not machine.gone or report is None or report.phase not in ("done", "failed"):
-        return now
-    return min(now, max(report.heartbeat_at + limits.power_off_s, machine.launched_at))
-
-
-def _ended_by_cloud(machine: Machine) -> bool:
-    """Whether EC2 itself ended it. One that powered itself off after a notice was ended from inside, and is paid."""
-    return machine.taken_by_cloud and not (machine.state_reason or "").startswith("Client.")
-
-
     if report.phase == "done":
         return end(attempt, EndReason.SUCCEEDED, None, now)
     if report.phase == "failed":
@@ -340,9 +259,6 @@ def _machine_went(
     limits: Limits,
 ) -> Step:
     """The machine is absent, shutting down or terminated, and not because we asked."""
-        mounted_bytes=max(attempt.mounted_bytes, report.mounted_bytes),
-        received_bytes=max(attempt.received_bytes, report.received_bytes),
-        sent_bytes=max(attempt.sent_bytes, report.sent_bytes),
     if machine is None:
         if now - attempt.claimed_at < limits.unseen_s or attempt.unseen_since is None:
             return Step(replace(attempt, unseen_since=attempt.unseen_since or now))
@@ -354,6 +270,7 @@ def _machine_went(
         attempt = replace(attempt, running_at=machine.launched_at)  # it ran while nobody looked
     if not machine.gone:
         return Step(attempt)
+    attempt = replace(attempt, ended_by_cloud=_ended_by_cloud(machine))
     if report is not None and report.phase == "done":
         return Step(ended(attempt, EndReason.SUCCEEDED, None, now))
     if report is not None and report.phase == "failed":
@@ -366,6 +283,22 @@ def _machine_went(
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
 
 
+def _went_at(
+    attempt: Attempt, machine: Machine, report: AgentStatus | None, now: float, limits: Limits
+) -> float:
+    """When a machine went that we did not end: as it is seen, or, where nobody looked for hours, when its job was over."""
+    if attempt.ended_at is not None:
+        return attempt.ended_at
+    if not machine.gone or report is None or report.phase not in ("done", "failed"):
+        return now
+    return min(now, max(report.heartbeat_at + limits.power_off_s, machine.launched_at))
+
+
+def _ended_by_cloud(machine: Machine) -> bool:
+    """Whether EC2 itself ended it. One that powered itself off after a notice was ended from inside, and is paid."""
+    return machine.taken_by_cloud and not (machine.state_reason or "").startswith("Client.")
+
+
 def _fault(report: AgentStatus) -> EndReason:
     """Whose fault a failed attempt was."""
     faults = {
@@ -373,6 +306,7 @@ def _fault(report: AgentStatus) -> EndReason:
         "image": EndReason.IMAGE_UNFIT,
         "denied": EndReason.REFUSED,
         "max_run": EndReason.MAX_RUN,
+        "budget": EndReason.BUDGET,
     }
     return faults.get(report.failure or "", EndReason.JOB_FAILED)
 
@@ -406,4 +340,7 @@ def _note_report(attempt: Attempt, report: AgentStatus) -> Attempt:
         durable_step=durable,
         run_seconds=max(attempt.run_seconds, report.run_seconds),
         restore_s=attempt.restore_s if report.restore_s is None else report.restore_s,
+        mounted_bytes=max(attempt.mounted_bytes, report.mounted_bytes),
+        received_bytes=max(attempt.received_bytes, report.received_bytes),
+        sent_bytes=max(attempt.sent_bytes, report.sent_bytes),
     )

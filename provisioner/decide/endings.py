@@ -23,14 +23,21 @@ def conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: 
     last_words = (
         EndReason.SUCCEEDED,
         EndReason.JOB_FAILED,
+        EndReason.BUDGET,
         EndReason.MAX_RUN,
         EndReason.REFUSED,
         EndReason.IMAGE_UNFIT,
     )
+    by_itself = reason in (EndReason.BUDGET, EndReason.MAX_RUN) and new.leave is None
+    if by_itself and record.outcome is None:  # the machine counts at its first price: what is left may pay for more
+        return record, lines
     if reason in last_words:
         if record.outcome in (None, EndReason.STOPPED):  # it was over before it could stop
             record = replace(record, outcome=reason, detail=new.end_detail)
         return record, lines
+    if reason is EndReason.TOO_DEAR:
+        avoid = Avoid(new.pool, now + limits.avoid_s, new.end_detail or str(reason))
+        return replace(record, avoid=(*record.avoid, avoid)), lines
     unfit = (EndReason.MACHINE_LOST, EndReason.BOOT_TIMEOUT, EndReason.AGENT_LOST, EndReason.MACHINE_UNFIT)
     if reason in unfit:
         avoid = Avoid(new.pool, now + limits.avoid_s, str(reason))

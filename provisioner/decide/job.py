@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cloudtrain.provisioner.decide import attempts as at
-from cloudtrain.provisioner.decide.attempts import Effect
+from cloudtrain.provisioner.decide.effects import Collect, Effect, KeepSnapshot, Sweep, Terminate
 from cloudtrain.provisioner.decide.endings import conclude
+from cloudtrain.provisioner.decide.leaving import ask_to_leave, cut_off
 from cloudtrain.provisioner.decide.limits import DEFAULT, Limits
 from cloudtrain.provisioner.decide.pools import next_attempt
 from cloudtrain.provisioner.model import (
@@ -41,13 +42,10 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
     record, events = _wanted(record, seen)
     if record.outcome is EndReason.STOPPED and record.finished_at is not None:
         return Decision(replace(record, status=JobStatus.STOPPED), (), tuple(events))
-    steps: list[at.Step] = []
-    for attempt in record.attempts:
-        if attempt.phase is Phase.ENDED:
-            steps.append(at.Step(attempt))
-        else:
-            steps.append(at.advance(attempt, seen, now, leaving=record.outcome, limits=limits))
+    record, lines = ask_to_leave(record, now, limits)
+    events += lines
     before = record.attempts
+    steps = [_advance(record, attempt, seen, now, limits) for attempt in before]
     record = replace(record, attempts=tuple(step.attempt for step in steps))
     effects = [effect for step in steps for effect in step.effects]
     events += [line for step in steps for line in step.events]
@@ -58,7 +56,7 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
     record = _note_progress(record, seen)
     effects += _strays(record, seen)
     if record.snapshot_sha256 and not record.snapshot_kept and any(a.phase is Phase.WORKING for a in record.attempts):
-        effects.append(at.KeepSnapshot())  # once a machine trains: nobody waits for it
+        effects.append(KeepSnapshot())  # once a machine trains: nobody waits for it
     if record.outcome is None and not any(at.live(a) for a in record.attempts) and seen.machines is not None:
         record, lines = next_attempt(record, now, limits)
         events += lines
@@ -67,6 +65,13 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
         effects += closing
         events += lines
     return Decision(replace(record, status=status_of(record, seen)), tuple(effects), tuple(events))
+
+
+def _advance(record: JobRecord, attempt: Attempt, seen: Observed, now: float, limits: Limits) -> at.Step:
+    if attempt.phase is Phase.ENDED:
+        return at.Step(attempt)
+    step = at.advance(attempt, seen, now, leaving=record.outcome or attempt.leave, limits=limits)
+    return step if seen.machines is None else cut_off(record, step, now, limits)
 
 
 def _wanted(record: JobRecord, seen: Observed) -> tuple[JobRecord, list[str]]:
@@ -147,7 +152,7 @@ def _strays(record: JobRecord, seen: Observed) -> list[Effect]:
     claiming = {a.generation for a in record.attempts if a.phase is Phase.CLAIMED}
     regions = {a.generation: a.pool.region for a in record.attempts}
     return [
-        at.Terminate(regions.get(m.generation, record.region), m.instance_id)
+        Terminate(regions.get(m.generation, record.region), m.instance_id)
         for m in seen.machines or ()
         if m.instance_id not in owned
         and m.generation not in claiming
@@ -159,9 +164,9 @@ def _close(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, li
     """Everything is terminated: bring it home, sweep, and then, not before, call the job finished."""
     overdue = record.closing_tries > limits.closing_tries
     if not record.collected and not overdue:
-        return record, [at.Collect()], []
+        return record, [Collect()], []
     if not record.swept and not overdue:
-        return record, [at.Sweep()], []
+        return record, [Sweep()], []
     if record.finished_at is not None:
         return record, [], []
     lines = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Limits:
     restart_s: float = 20  # the machine answers, its agent's status does not change: the agent is started again
     silent_s: float = 300  # the machine answers, its agent's status does not change: the agent is lost
     admit_s: float = 60  # it runs and does not answer: our address is admitted again, and so often
-    unreachable_s: float = 1800  # the machine runs and nothing answers: it is given up
+    unreachable_s: float = 1800  # the machine runs, no SSH, no beat in a bucket that answers: it is given up
     delivery_s: float = 7200  # from the end of the run to everything being in the bucket: then the machine is given up
     stop_s: float = 45  # from our stop request to terminating anyway
     stop_unheard_s: float = 300  # the same, for a stop that should save first and whose request has not got through
@@ -32,9 +32,22 @@ class Limits:
     lasting_s: float = 24 * 3600  # one that refused for what does not change within hours
     recovery_wait_s: float = 24 * 3600  # how long a job that ran waits for capacity
     closing_tries: int = 300  # of bringing results home and sweeping, seconds apart
+    power_off_s: float = 60  # from an agent's last words to its machine being gone
     words_unknown_s: float = 600  # a machine is gone and the bucket does not answer what it said last
     reprice_s: float = 3600  # the price is read anew each hour of a machine's life
+    poll_s: float = 5.0  # between two passes at most (controller/loop.py): how late a limit may be seen
+    # From asking to save to a machine that bills no more, until an attempt has measured it. It is EC2's own notice of
+    # two minutes (user guide, "Spot Instance interruption notices", read 2026-11), which saving and delivering fit in.
+    reserve_s: float = 120.0
+    boot_guess_s: float = 180.0  # from running to a started agent, until an attempt has measured it; our assumption
     machine_failures: int = 3  # unfit machines, lost agents and the like before the job fails
 
 
 DEFAULT = Limits()
+# Machines of the embedded cloud start and save within seconds, and are looked at twice a second.
+LOCAL = replace(DEFAULT, poll_s=0.5, reserve_s=15.0, boot_guess_s=10.0)
+
+
+def limits_of(cloud: str) -> Limits:
+    """The limits for a job in that cloud ("aws", "local")."""
+    return LOCAL if cloud == "local" else DEFAULT

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 
 from cloudtrain.pricing.model import Offering
+from cloudtrain.provisioner.decide import allowance
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.decide.refusals import avoided, next_offering
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, PricePoint
@@ -16,7 +17,14 @@ TOKEN_LIMIT = 64  # ASCII characters; EC2 developer guide, "Ensuring idempotency
 def next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, list[str]]:
     """Claim the cheapest pool that is not left alone; without one, end (nothing ran yet) or wait (in recovery)."""
     last = max((a.ended_at or 0 for a in record.attempts if a.started_at is not None), default=None)
-    offering = next_offering(record, now, may_wait=last is not None or bool(record.spec.max_wait_s))
+    fits = allowance.fitting(record, now, limits)
+    if record.offerings and not fits:
+        if any(a.phase is not Phase.ENDED for a in record.attempts):
+            return record, []  # a machine that EC2 takes in its first hour costs nothing: that is soon known
+        outcome, detail = allowance.nothing_fits(record, now, limits)
+        return replace(record, outcome=outcome, detail=detail), [detail]
+    may_wait = last is not None or bool(record.spec.max_wait_s)
+    offering = next_offering(replace(record, offerings=fits), now, may_wait=may_wait)
     if offering is not None:
         generation = record.generation + 1
         attempt = Attempt(

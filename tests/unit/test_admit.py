@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.provisioner.decide.attempts import Admit, RequestStop, Ship, advance
+from cloudtrain.provisioner.decide.attempts import advance
+from cloudtrain.provisioner.decide.effects import Admit, RequestStop, Ship
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.model import Attempt, Endpoint, EndReason, Machine, MachineState, Observed, Phase
 from tests.bench import Bench

@@ -15,7 +15,7 @@ from cloudtrain.provisioner.controller import effects, loop, takeover
 from cloudtrain.provisioner.controller.attempt_files import AttemptFiles
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
 from cloudtrain.provisioner.controller.reach import Reach
-from cloudtrain.provisioner.decide.attempts import KeepSnapshot
+from cloudtrain.provisioner.decide.effects import KeepSnapshot
 from cloudtrain.provisioner.errors import Conflict
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Phase
