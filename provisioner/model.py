@@ -16,6 +16,7 @@ TAG_OWNER = "cloudtrain:owner"
 TAG_JOB = "cloudtrain:job"
 TAG_GENERATION = "cloudtrain:generation"
 TAG_TOKEN = "cloudtrain:token"  # noqa: S105 - the name of a tag
+TAG_BUCKET = "cloudtrain:bucket"  # where its job's record is: so that anybody's `gc` can tell whether it lives
 
 TAG_LOCAL_SSH = "cloudtrain:local-ssh"  # "127.0.0.1:PORT", where a machine of the embedded cloud is reached
 
@@ -409,3 +410,4 @@ class LaunchRequest:
     user_data: str
     instance_profile: str
     options: AwsOptions = AwsOptions()
+    bucket: str = ""  # where the job's record is

@@ -357,6 +357,48 @@ class InBucket(TypedDict):
     jobs: list[Kept]
 
 
+class Leftover(TypedDict):
+    """Something that jobs left. ``end``: no live job owns it; ``left``: why it is still there, where it was to end."""
+
+    id: str
+    kind: str
+    what: str
+    region: str
+    job: str | None
+    usd_per_hour: float | None
+    end: bool
+    why: str
+    left: str | None
+
+
+class StaleData(TypedDict):
+    """A job's objects in a bucket. ``end``: they may go."""
+
+    bucket: str
+    job: str
+    objects: int
+    bytes: int
+    usd_per_month: float | None
+    end: bool
+    why: str
+
+
+class Cleared(TypedDict):
+    """``gc``: as it was found. What it costs counts the things that are to end."""
+
+    schema_version: Literal[1]
+    cloud: str
+    simulated_prices: bool
+    dry_run: bool
+    things: list[Leftover]
+    usd_per_hour: float
+    usd_per_month: float
+    data: list[StaleData]
+    unused_files: int
+    unused_bytes: int
+    troubles: list[str]
+
+
 # Each command with `-o json`, and what it prints then.
 OUTPUTS: Final[dict[str, tuple[type, ...]]] = {
     "launch": (Job, Started, Planned),
@@ -367,6 +409,7 @@ OUTPUTS: Final[dict[str, tuple[type, ...]]] = {
     "resume": (Job, Started),
     "down": (Ended,),
     "adopt": (Started, InBucket),
+    "gc": (Cleared,),
     "cost": (Costs,),
     "doctor": (Checked,),
     "local status": (LocalStatus,),

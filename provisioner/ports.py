@@ -26,6 +26,7 @@ from cloudtrain.provisioner.model import (
     LaunchRequest,
     Machine,
 )
+from cloudtrain.provisioner.things import StoredObject, Thing
 
 
 class Clock(Protocol):
@@ -221,4 +222,36 @@ class Store(Protocol):
 
     def facts(self, job_id: str) -> tuple[Fact, ...]:
         """The job's history for machines, in the order in which it was learnt."""
+        ...
+
+
+class Inventory(Protocol):
+    """What one owner's jobs have in an account, wherever it lies: EC2 and S3. Calls look anew each time, block for some
+    seconds per thousand things, and may be repeated. They raise AccessError and CloudUnreachable."""
+
+    def regions(self) -> tuple[str, ...]:
+        """Every region that is enabled for the account."""
+        ...
+
+    def look(self, region: str) -> tuple[tuple[Thing, ...], tuple[str, ...]]:
+        """What is there with the owner's tag and a job's, all that is not over; and a line for each kind that may not
+        be looked at. Raises RegionDenied where that is so of machines."""
+        ...
+
+    def end(self, things: Iterable[Thing]) -> tuple[tuple[str, str], ...]:
+        """Ask for their end; returning means that it was asked, not that they are gone: look again. Returns the id of
+        each that was refused, and why. What is gone already is no refusal, and none keeps another."""
+        ...
+
+    def bucket_region(self, bucket: str) -> str | None:
+        """Where a bucket of the account is; None where there is none of that name. Raises AccessError where that can't
+        be told."""
+        ...
+
+    def uploads(self, bucket: str, region: str) -> tuple[Thing, ...]:
+        """The bucket's multipart uploads that are not finished, whoever began them."""
+        ...
+
+    def contents(self, bucket: str, region: str) -> tuple[StoredObject, ...]:
+        """Every object of the bucket."""
         ...

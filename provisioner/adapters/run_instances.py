@@ -116,4 +116,6 @@ def _tag_specifications(launch: LaunchRequest, *, spot: bool) -> list[TagSpecifi
         {"Key": TAG_GENERATION, "Value": str(launch.attempt.generation)},
         {"Key": TAG_TOKEN, "Value": launch.attempt.client_token},
     ]
+    if launch.bucket:
+        mine.append({"Key": TAG_BUCKET, "Value": launch.bucket})
     return [{"ResourceType": kind, "Tags": mine} for kind in kinds]

@@ -38,6 +38,7 @@ COMMANDS = {
     "tunnel": "Bring ports of a job's machine to this computer.",
     "setup": "Make what jobs need in your AWS account: a bucket and a role.",
     "doctor": "Check the account: what would fail a launch, and its fix.",
+    "gc": "Find and end what jobs left in the account.",
     "local": "The cloud on this computer: start, stop, interrupt.",
     "config": "Defaults for flags: show, set, unset.",
     "completion": "Print the script that completes commands and jobs.",

@@ -49,7 +49,7 @@ def pause_s(attempt: Attempt, limits: Limits) -> float:
     that a thousand jobs that were throttled together do not come back together."""
     digest = hashlib.sha256(f"{attempt.client_token} {attempt.unknown_launches}".encode()).digest()
     jitter = 0.5 + digest[0] / 256  # 0.5 to 1.5
-    return min(limits.retry_s * 2**attempt.unknown_launches, limits.retry_most_s) * jitter
+    return min(limits.retry_s * 2.0**attempt.unknown_launches, limits.retry_most_s) * jitter
 
 
 def _since_a_machine(record: JobRecord) -> tuple[Attempt, ...]:
@@ -66,7 +66,7 @@ def _rest_s(record: JobRecord, refused: Attempt, outcome: LaunchRefused, limits:
         a.pool == refused.pool and a.end_reason is EndReason.NO_CAPACITY and a.generation != refused.generation
         for a in _since_a_machine(record)
     )
-    return min(limits.capacity_s * 2**before, limits.avoid_s)
+    return min(limits.capacity_s * 2.0**before, limits.avoid_s)
 
 
 def _same(record: JobRecord, refused: Attempt, scope: Scope) -> Callable[[Offering], bool]:

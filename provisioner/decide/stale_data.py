@@ -1,0 +1,92 @@
+"""Which objects of a bucket are of jobs that are over: pure, over a listing and the records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cloudtrain.provisioner.decide.garbage import Known
+from cloudtrain.provisioner.model import JobStatus
+from cloudtrain.provisioner.things import StoredObject
+
+YOUNG_S = 24 * 3600.0
+"""File contents that were sent within a day may be a launch's that has not written its manifest yet."""
+_OF_A_JOB = re.compile(r"(jobs|control|mounts)/([a-z0-9][a-z0-9-]{0,63})/.+")
+_CONTENT = re.compile(r"files/([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class JobData:
+    """A job's objects in its bucket, the record last: what a broken-off deletion leaves is found by it again.
+
+    ``end``: they may go; ``why`` they may, or why they stay.
+    """
+
+    job_id: str
+    keys: tuple[str, ...]
+    size: int
+    end: bool
+    why: str
+
+
+def jobs_in(contents: Iterable[StoredObject]) -> tuple[str, ...]:
+    """The jobs that have objects in the bucket."""
+    found = (_OF_A_JOB.fullmatch(item.key) for item in contents)
+    return tuple(sorted({match[2] for match in found if match}))
+
+
+def job_data(contents: Iterable[StoredObject], known: Mapping[str, Known], owner: str) -> tuple[JobData, ...]:
+    """What each job keeps in the bucket, and whether it may go: only what a readable record says is the owner's, and
+    over, with its results at home."""
+    by_job: dict[str, list[StoredObject]] = {}
+    for item in contents:
+        match = _OF_A_JOB.fullmatch(item.key)
+        if match:
+            by_job.setdefault(match[2], []).append(item)
+    found = []
+    for job_id, items in sorted(by_job.items()):
+        stays = _stays(known.get(job_id), owner)
+        last = f"control/{job_id}/record.json"
+        keys = sorted((item.key for item in items), key=lambda key: (key == last, key))
+        record = known[job_id].record if job_id in known else None
+        why = stays or f"its job is over ({record.status if record is not None else ''})"
+        found.append(JobData(job_id, tuple(keys), sum(item.size for item in items), not stays, why))
+    return tuple(found)
+
+
+def _stays(known: Known | None, owner: str) -> str:
+    """Why a job's objects stay; "" where they may go."""
+    if known is None or (known.record is None and not known.unreadable):
+        return "it has no record, which would say whose it is"
+    if known.unreadable:
+        return f"its record can't be read: {known.unreadable}"
+    record = known.record
+    assert record is not None
+    if record.owner != owner:
+        return "its record names another owner"
+    if record.status is JobStatus.STOPPED:
+        return "its job is stopped, and can be resumed from them"
+    if not record.status.final:
+        return f"its job is {record.status}"
+    if not record.collected and any(attempt.started_at is not None for attempt in record.attempts):
+        return "its results were never brought home"
+    return ""
+
+
+def manifests(contents: Iterable[StoredObject], ending: Iterable[JobData]) -> tuple[str, ...]:
+    """The keys of the manifests of every job whose data stays: what they name is needed."""
+    going = {data.job_id for data in ending if data.end}
+    matches = ((item.key, _OF_A_JOB.fullmatch(item.key)) for item in contents)
+    return tuple(key for key, m in matches if m and m[1] == "mounts" and m[2] not in going)
+
+
+def unneeded(contents: Iterable[StoredObject], named: Iterable[str], now: float) -> tuple[StoredObject, ...]:
+    """File contents that no manifest names (``named``: their SHA-256), and that no launch sent within a day."""
+    needed = set(named)
+    found = []
+    for item in contents:
+        match = _CONTENT.fullmatch(item.key)
+        if match and match[1] not in needed and now - item.modified_at > YOUNG_S:
+            found.append(item)
+    return tuple(found)
