@@ -7,13 +7,14 @@ died between the two finds the bucket's newer copy and takes it up.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.controller.takeover import look, record_key
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
 from cloudtrain.provisioner.history import Fact, facts
-from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.model import Attempt, JobRecord
 from cloudtrain.provisioner.ports import ObjectStore, Store
 
 
@@ -49,7 +50,7 @@ class Journal:
         self._version = stored.version
         self._etag = stored.etag
         self._behind = False  # the bucket's copy lacks what was kept here while it did not answer
-        self._told: JobRecord | None = None  # the record that the history for machines was last held to
+        self._told: tuple[object, ...] | None = None  # the record that the history for machines was last held to
         self._written: set[Fact] = set()
 
     @property
@@ -136,10 +137,12 @@ class Journal:
         self._etag = etag
 
 
-def material(record: JobRecord) -> JobRecord:
-    """The record without what is only progress, and changes every second."""
-    quiet = tuple(
-        replace(a, last_step=0, run_seconds=0.0, mounted_bytes=0, received_bytes=0, sent_bytes=0)
-        for a in record.attempts
-    )
-    return replace(record, attempts=quiet, revision=0)
+# Progress: it changes with every look at a machine, and is read again from there.
+_PROGRESS = ("last_step", "run_seconds", "mounted_bytes", "received_bytes", "sent_bytes")
+_OF_RECORD = attrgetter(*(f.name for f in fields(JobRecord) if f.name not in ("attempts", "revision")))
+_OF_ATTEMPT = attrgetter(*(f.name for f in fields(Attempt) if f.name not in _PROGRESS))
+
+
+def material(record: JobRecord) -> tuple[object, ...]:
+    """What is left of the record without what is only progress. It serves to be compared: several times in a pass."""
+    return _OF_RECORD(record), tuple(map(_OF_ATTEMPT, record.attempts))
