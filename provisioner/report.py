@@ -294,6 +294,8 @@ def exit_code(record: JobRecord) -> int:
         return errors.EXIT_NOT_FINISHED
     codes = {
         EndReason.NO_CAPACITY: errors.EXIT_NO_CAPACITY,
+        EndReason.PREEMPTIONS: errors.EXIT_NO_CAPACITY,
+        EndReason.BUDGET: errors.EXIT_LIMIT,
         EndReason.MAX_RUN: errors.EXIT_LIMIT,
         EndReason.REFUSED: errors.EXIT_ACCESS,
         EndReason.IMAGE_UNFIT: errors.EXIT_USAGE,

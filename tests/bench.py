@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.controller.attempt_files import AttemptFiles
@@ -25,13 +26,18 @@ from tests.records import OFFERINGS, job
 class Bench:
     """One job, its home and its world; ``run`` drives it as a controller would."""
 
-    def __init__(self, tmp_path: Path, world: World, offerings: tuple[Offering, ...] = OFFERINGS) -> None:
+    def __init__(
+        self, tmp_path: Path, world: World, offerings: tuple[Offering, ...] = OFFERINGS, **limits: Any
+    ) -> None:
+        """``limits``: fields of the job's spec that differ from a plain one's."""
         self.world = world
         self.store = FakeStore()
         self.job_dir = tmp_path / "job"
         self.job_dir.mkdir()
         self.gone = False
-        self.record = replace(job(created_at=world.clock.now()), offerings=offerings, results=str(tmp_path / "results"))
+        plain = job(created_at=world.clock.now())
+        spec = replace(plain.spec, **limits)
+        self.record = replace(plain, spec=spec, offerings=offerings, results=str(tmp_path / "results"))
         self.store.add(self.record)
 
     def loop(self) -> JobLoop:
