@@ -191,13 +191,29 @@ class Store(Protocol):
         """One job. Raises NotFound."""
         ...
 
+    def wanted(self, job_id: str) -> str:
+        """What the person wants of the job, as ``get`` has it too: for asking often. Raises NotFound."""
+        ...
+
+    def heads(self) -> dict[str, tuple[int, str]]:
+        """Of each job that is not over: its version, and what the person wants of it. For asking often."""
+        ...
+
     def list(self, *, live_only: bool = False) -> tuple[Stored, ...]:
         """All jobs, oldest first."""
         ...
 
-    def save(self, record: JobRecord, *, version: int, etag: str | None, facts: Sequence[Fact] = ()) -> int:
-        """Replace a record by compare-and-set, and with it add the facts that are new; returns the new version. Raises
-        Conflict."""
+    def save(
+        self,
+        record: JobRecord,
+        *,
+        version: int,
+        etag: str | None,
+        facts: Sequence[Fact] = (),
+        durable: bool = True,
+    ) -> int:
+        """Replace a record by compare-and-set, and with it add the facts that are new; returns the new version. What is
+        not ``durable`` waits for no disk, and a computer that loses power may come back without it. Raises Conflict."""
         ...
 
     def want(self, job_id: str, wanted: str) -> None:

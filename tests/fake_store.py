@@ -49,11 +49,25 @@ class FakeStore:
     def get(self, job_id: str) -> Stored:
         return self._row(job_id).stored
 
+    def wanted(self, job_id: str) -> str:
+        return self._row(job_id).stored.wanted
+
+    def heads(self) -> dict[str, tuple[int, str]]:
+        return {s.record.job_id: (s.version, s.wanted) for s in self.list(live_only=True)}
+
     def list(self, *, live_only: bool = False) -> tuple[Stored, ...]:
         rows = sorted((r.stored for r in self._rows.values()), key=lambda s: (s.record.created_at, s.record.job_id))
         return tuple(s for s in rows if not (live_only and s.record.status.final))
 
-    def save(self, record: JobRecord, *, version: int, etag: str | None, facts: Sequence[Fact] = ()) -> int:
+    def save(
+        self,
+        record: JobRecord,
+        *,
+        version: int,
+        etag: str | None,
+        facts: Sequence[Fact] = (),
+        durable: bool = True,
+    ) -> int:
         row = self._row(record.job_id)
         if row.stored.version != version:
             raise Conflict(f"job {record.job_id} was changed by another process")

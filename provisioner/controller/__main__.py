@@ -19,7 +19,7 @@ from cloudtrain.provisioner.controller.process import handed_lock, pid_path, try
 from cloudtrain.provisioner.controller.wiring import Shared, wire
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.ports import Clock, Store
+from cloudtrain.provisioner.ports import Clock, Store, Stored
 
 log = logging.getLogger("cloudtrain.controller")
 
@@ -38,6 +38,7 @@ class Controller:
         self._clock = clock
         self._shared = Shared() if shared is None else shared
         self._threads: dict[str, threading.Thread] = {}
+        self._passed_over: dict[str, tuple[int, str]] = {}  # live jobs that need nobody, and as what they were seen
 
     def run(self) -> None:
         """Until no job has been live for a while."""
@@ -48,12 +49,15 @@ class Controller:
             for job_id in [job_id for job_id, thread in self._threads.items() if not thread.is_alive()]:
                 del self._threads[job_id]
                 drop_where_over(self._home, self._store)
-            for stored in self._store.list(live_only=True):
-                job_id = stored.record.job_id
-                if job_id not in self._threads and stored.record.driver == self._home.id and not stored.resting:
+            for job_id, head in self._store.heads().items():
+                if job_id in self._threads or self._passed_over.get(job_id) == head:
+                    continue
+                if _is_ours(self._store.get(job_id), self._home):
                     thread = threading.Thread(target=self._drive, args=(job_id,), name=job_id, daemon=True)
                     self._threads[job_id] = thread
                     thread.start()
+                else:
+                    self._passed_over[job_id] = head
             if self._threads:
                 idle_since, patience_s = self._clock.now(), IDLE_EXIT_S
             self._clock.sleep(0.05)
@@ -84,6 +88,11 @@ class Controller:
             self._store.add_event(job_id, self._clock.now(), text)
 
 
+def _is_ours(stored: Stored, home: Home) -> bool:
+    """Whether this home's controller has something to do for the job."""
+    return stored.record.driver == home.id and not stored.resting
+
+
 def main() -> None:
     """The process: hold the lock, drive, let go, and look once more before leaving."""
     home = Home.from_env()
@@ -97,7 +106,7 @@ def main() -> None:
         Controller(home, store, clock).run()
         os.close(lock)
         # A job stored between our last look and the release met a held lock, so nobody else was started for it.
-        waiting = any(s.record.driver == home.id and not s.resting for s in store.list(live_only=True))
+        waiting = any(_is_ours(stored, home) for stored in store.list(live_only=True))
         lock = try_lock(home) if waiting else None
 
 

@@ -108,7 +108,7 @@ class Journal:
     def _keep(self, record: JobRecord) -> None:
         quiet = self._told is not None and material(record) == self._told
         fresh = () if quiet else tuple(fact for fact in facts(record) if fact not in self._written)
-        self._version = self._store.save(record, version=self._version, etag=self._etag, facts=fresh)
+        self._version = self._store.save(record, version=self._version, etag=self._etag, facts=fresh, durable=not quiet)
         self._written.update(fresh)
         if not quiet:
             self._told = material(record)

@@ -101,7 +101,7 @@ class JobLoop:
     def pass_once(self) -> bool:
         """Observe, decide, save, act. Returns whether something other than progress changed."""
         record = self._journal.record
-        wanted = self._store.get(record.job_id).wanted
+        wanted = self._store.wanted(record.job_id)
         if self._clock.now() - self._asked_driver_at > ASK_DRIVER_S:
             self._asked_driver_at = self._clock.now()
             self._journal.look_again()

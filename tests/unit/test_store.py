@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,8 +75,51 @@ def test_wanting_live_views_and_events(store: Store) -> None:
 
 
 def test_an_unknown_job_is_not_found(store: Store) -> None:
-    with pytest.raises(NotFound, match="no job 'nope'"):
-        store.get("nope")
+    for ask in (store.get, store.wanted):
+        with pytest.raises(NotFound, match="no job 'nope'"):
+            ask("nope")
+
+
+def test_what_changed_is_told_without_reading_the_records(store: Store) -> None:
+    store.add(job())
+    store.add(job(job_id="digits-2", name="other"))
+    assert store.heads() == {"digits-abc123": (1, "run"), "digits-2": (1, "run")}
+    store.want("digits-2", "stop")
+    store.save(replace(job(), failures=1), version=1, etag=None, durable=False)
+    assert store.heads() == {"digits-abc123": (2, "run"), "digits-2": (1, "stop")}
+    assert store.wanted("digits-2") == "stop"
+    store.save(replace(job(), status=JobStatus.SUCCEEDED), version=2, etag=None)
+    assert list(store.heads()) == ["digits-2"]
+
+
+def test_many_threads_write_one_store(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+
+    def life(number: int) -> None:
+        record = job(job_id=f"digits-{number}", name=f"digits-{number}")
+        store.add(record)
+        for version in range(1, 6):
+            store.save(replace(record, failures=version), version=version, etag=None, durable=version == 5)
+            store.set_live(record.job_id, f'{{"step": {version}}}')
+            store.add_event(record.job_id, float(version), f"event {version}")
+        with pytest.raises(Conflict):
+            store.save(record, version=1, etag=None)
+
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(life, range(64)))
+    assert {stored.record.failures for stored in store.list()} == {5}
+    assert len(store.events("digits-63")) == 5
+
+
+def test_a_store_that_was_replaced_is_the_new_one(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    store.add(job())
+    for path in tmp_path.iterdir():
+        path.unlink()
+    SqliteStore(tmp_path / "jobs.db")
+    assert store.list() == ()
+    store.add(job())
+    assert len(SqliteStore(tmp_path / "jobs.db").list()) == 1
 
 
 def test_a_database_of_a_newer_version_is_refused_in_one_line(tmp_path: Path) -> None:
