@@ -26,6 +26,14 @@ def seconds(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
+def percent(text: str) -> float:
+    """What an option's percentage says, as a share: 5% is 0.05. Raises click's usage error."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%", text)
+    if match is None or not 0 < float(match[1]) <= 100:
+        raise click.BadParameter(f"{text!r} is not a percentage: write it like 5% or 50%")
+    return float(match[1]) / 100
+
+
 def running() -> LocalCloud:
     """The local cloud of this home. Raises NotFound where there is none."""
     found = client.find(Home.from_env().local_home)
@@ -38,6 +46,8 @@ def fault_line(fault: dict[str, Any]) -> str:
     """An injected error, in two lines that people can read."""
     where = "".join(f"{name}={value}, " for name, value in fault["match"].items())
     times = "every time" if fault["times"] is None else counted(fault["times"], "time")
+    if fault["share"] < 1:
+        times = f"{fault['share']:.2%} of the calls" if fault["times"] is None else f"{times}, by chance"
     head = printable(f"fault {fault['id']}  {fault['action']}  {fault['code']}")
     return f"{head}\n  {printable(where)}{times}; met by {counted(fault['met'], 'call')}"
 
@@ -76,6 +86,7 @@ def fault() -> None:
 )
 @click.option("--message", metavar="TEXT", help="By default the code's own.")
 @click.option("--delay", type=seconds, default="0s", metavar="TIME", help="Answer so much later.")
+@click.option("--share", type=percent, default="100%", metavar="PERCENT", help="Only so many of them, by chance.")
 @click.option("--lost", is_flag=True, help="Carry the call out, and lose the answer.")
 def add(
     action: str,
@@ -85,6 +96,7 @@ def add(
     http_status: int | None,
     message: str | None,
     delay: float,
+    share: float,
     lost: bool,
 ) -> None:
     """Let calls of an action fail: ACTION is the API's name (globs allowed), CODE the error's.
@@ -104,6 +116,7 @@ def add(
         "message": message,
         "delay_s": delay,
         "lost": lost,
+        "share": share,
     }
     tell(fault_line(client.fault_add(running(), action, code, **options)))
     say("next: `cloudtrain local fault list`")

@@ -138,7 +138,8 @@ def interrupt(
 
 
 def fault_add(cloud: LocalCloud, action: str, code: str, **options: Any) -> dict[str, Any]:
-    """Inject an error into calls of an action; options: match, status, message, times, delay_s, lost (faults.Fault)."""
+    """Inject an error into calls of an action; options: match, status, message, times, delay_s, lost, share
+    (faults.Fault)."""
     return call(cloud, "POST", "faults", {"action": action, "code": code, **options})
 
 

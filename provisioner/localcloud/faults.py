@@ -8,6 +8,7 @@ fields (``InstanceType``, ``SubnetId``…) these derived ones can be matched: ``
 from __future__ import annotations
 
 import fnmatch
+import random
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,7 +70,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One rule. ``times`` None: for ever. ``lost``: the call is carried out, and only its answer is dropped."""
+    """One rule. ``times`` None: for ever. ``share``: of the calls that it is about, by chance. ``lost``: the call is
+    carried out, and only its answer is dropped."""
 
     action: str
     code: str
@@ -79,6 +81,7 @@ class Fault:
     times: int | None = None
     delay_s: float = 0.0
     lost: bool = False
+    share: float = 1.0
 
     def http_status(self) -> int:
         """What the answer's status line says."""
@@ -127,6 +130,7 @@ class Counted:
             "times": fault.times,
             "delay_s": fault.delay_s,
             "lost": fault.lost,
+            "share": fault.share,
             "met": self.met,
             "calls": list(self.calls),
         }
@@ -142,6 +146,7 @@ class Faults:
         self._lock = threading.Lock()
         self._rules: list[Counted] = []
         self._next = 1
+        self._chance = random.Random(0)  # noqa: S311 - the same calls meet a share of 5% in each run
 
     def add(self, fault: Fault) -> Counted:
         """Put a rule in force."""
@@ -155,7 +160,9 @@ class Faults:
         """The rule that this call runs into, counted; None where there is none."""
         with self._lock:
             for rule in self._rules:
-                if not rule.spent and rule.fault.meets(call):
+                if rule.spent or not rule.fault.meets(call):
+                    continue
+                if rule.fault.share >= 1 or self._chance.random() < rule.fault.share:
                     rule.met += 1
                     shown = {name: call.fields[name] for name in _SHOWN if name in call.fields}
                     rule.calls = [*rule.calls[-99:], {"action": call.action, **shown}]

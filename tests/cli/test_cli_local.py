@@ -152,7 +152,11 @@ def test_faults_are_added_listed_and_dropped(cloud: Cloud, run: Runner) -> None:
     _, out, _ = run("local fault add 'Describe*' RequestLimitExceeded --delay 1s --lost --status 500 --message later")
     assert "Describe*  RequestLimitExceeded\n  every time" in out
     assert out.strip() in run("local fault list")[1]
-    number = out.split()[1]
+    _, out, _ = run("local fault add '*' RequestLimitExceeded --share 5%")
+    assert "*  RequestLimitExceeded\n  5.00% of the calls" in out
+    run(f"local fault clear {out.split()[1]}")
+    assert run("local fault add A B --share 5")[0] == EXIT_USAGE
+    number = run("local fault list")[1].split()[1]
     assert run("local fault clear 999")[0] == EXIT_NOT_FOUND
     assert run(f"local fault clear {number}")[1] == "1 fault dropped\n"
     assert run("local fault list")[1:] == ("", "0 faults; next: `cloudtrain local fault add ACTION CODE`\n")

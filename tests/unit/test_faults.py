@@ -62,6 +62,13 @@ def test_the_message_names_the_pool() -> None:
     assert fault.text(call()).startswith("We currently do not have")
 
 
+def test_a_share_of_the_calls_meets_it() -> None:
+    faults = Faults()
+    faults.add(Fault("*", "RequestLimitExceeded", share=0.05))
+    met = sum(faults.meet(call()) is not None for _ in range(2000))
+    assert 60 < met < 140
+
+
 def test_clear_drops_one_or_all() -> None:
     faults = Faults()
     first = faults.add(Fault("A", "X"))
