@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cloudtrain.provisioner.decide.effects import Admit, Effect, Launch, Reprice, RequestStop, Resolve, Ship, Terminate
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.model import (
     Attempt,
@@ -22,76 +23,6 @@ from cloudtrain.trainer.contract import FINAL_PHASES, AgentStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Resolve:
-    """Pin the image and the price of a claimed attempt."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Fence the checkpoints' pointer under the generation, then start the machine."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ship:
-    """Send code and start the agent."""
-
-    generation: int
-    machine: Machine
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """Let this computer in again: its address may have changed since the security group admitted it."""
-
-    region: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reprice:
-    """Read the pool's price again."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class RequestStop:
-    """Ask the agent to save, bring outputs to the bucket and stop."""
-
-    generation: int
-    machine: Machine
-
-
-@dataclass(frozen=True, slots=True)
-class KeepSnapshot:
-    """Put the workdir's snapshot into the bucket, where another computer finds it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terminate:
-    """Ask for the end of a machine; repeated until it is seen gone."""
-
-    region: str
-    instance_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """Bring results and logs home."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Delete what else the job has in the cloud."""
-
-
-Effect = Resolve | Launch | Ship | Admit | Reprice | RequestStop | KeepSnapshot | Terminate | Collect | Sweep
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """What an attempt becomes, what must be done for it, and what to tell the person."""
 
@@ -100,13 +31,18 @@ class Step:
     events: tuple[str, ...] = ()
 
 
+SAVED_FIRST = (EndReason.STOPPED, EndReason.BUDGET, EndReason.MAX_RUN, EndReason.TOO_DEAR)
+"""The last checkpoint of an attempt that leaves for these is waited for; what must not be waited for ends it anyway."""
+
+
 def live(attempt: Attempt) -> bool:
     """Whether the attempt still stands for the job: not ended, and not merely waiting for EC2 to take its machine."""
     return attempt.phase is not Phase.ENDED and not attempt.handed_over
 
 
 def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason | None, limits: Limits) -> Step:
-    """One pass over an attempt that has not ended. ``leaving`` is the job's outcome once it has one."""
+    """One pass over an attempt that has not ended. ``leaving``: why it is to save and go, or the job's outcome
+    once it has one."""
     if seen.machines is None:
         return Step(attempt)  # the cloud could not be asked: nothing is concluded
     machine = seen.machine(attempt)
@@ -245,7 +181,7 @@ def _working(
         return end(attempt, EndReason.AGENT_LOST, f"it answers, but its agent stood still for {silent:.0f} s", now)
     unreachable = dict(seen.unreachable_s).get(attempt.generation, 0.0)
     if unreachable > limits.unreachable_s:
-        return end(attempt, EndReason.AGENT_LOST, f"no answer and no checkpoint for {unreachable:.0f} s", now)
+        return end(attempt, EndReason.AGENT_LOST, f"no answer, and no beat in the bucket for {unreachable:.0f} s", now)
     if attempt.prices and now - attempt.prices[-1].at >= limits.reprice_s:
         return Step(attempt, (Reprice(attempt.generation),), events)
     return Step(attempt, (), events)
@@ -272,7 +208,7 @@ def _stop(
     asked_at = now if attempt.stop_asked_at is None else attempt.stop_asked_at
     heard_at = attempt.stop_heard_at
     patience_s = limits.stop_s
-    if leaving is EndReason.STOPPED:
+    if leaving in SAVED_FIRST:
         saving = heard_at is not None and report is not None and report.phase == "saving"
         patience_s = limits.delivery_s if saving else limits.stop_s if heard_at is not None else limits.stop_unheard_s
     if now - (asked_at if heard_at is None else heard_at) > patience_s:
@@ -329,7 +265,9 @@ def _machine_went(
         if now - attempt.unseen_since < limits.gone_unseen_s:
             return Step(attempt)
         return Step(ended(attempt, EndReason.MACHINE_LOST, "the cloud shows the machine no more", now))
-    attempt = replace(attempt, ended_at=attempt.ended_at if attempt.ended_at is not None else now)
+    attempt = replace(attempt, ended_at=_went_at(attempt, machine, report, now, limits))
+    if attempt.running_at is None and report is not None:
+        attempt = replace(attempt, running_at=machine.launched_at)  # it ran while nobody looked
     if not machine.gone:
         return Step(attempt)
     attempt = replace(attempt, ended_by_cloud=_ended_by_cloud(machine))
@@ -345,6 +283,15 @@ def _machine_went(
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
 
 
+def _went_at(attempt: Attempt, machine: Machine, report: AgentStatus | None, now: float, limits: Limits) -> float:
+    """When a machine went that we did not end: as it is seen, or, if nobody looked for hours, when its job was over."""
+    if attempt.ended_at is not None:
+        return attempt.ended_at
+    if not machine.gone or report is None or report.phase not in ("done", "failed"):
+        return now
+    return min(now, max(report.heartbeat_at + limits.power_off_s, machine.launched_at))
+
+
 def _ended_by_cloud(machine: Machine) -> bool:
     """Whether EC2 itself ended it. One that powered itself off after a notice was ended from inside, and is paid."""
     return machine.taken_by_cloud and not (machine.state_reason or "").startswith("Client.")
@@ -357,6 +304,7 @@ def _fault(report: AgentStatus) -> EndReason:
         "image": EndReason.IMAGE_UNFIT,
         "denied": EndReason.REFUSED,
         "max_run": EndReason.MAX_RUN,
+        "budget": EndReason.BUDGET,
     }
     return faults.get(report.failure or "", EndReason.JOB_FAILED)
 
