@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cloudtrain.pricing.model import CapacityType
+from cloudtrain.pricing.model import CapacityType, Pool
 
 SERVICE = "ec2"
 
@@ -72,3 +72,22 @@ def increase_command(quota: Quota, vcpus: int, region: str) -> str:
 def console_page(quota: Quota, region: str) -> str:
     """Where the console shows the quota, with its button to ask for more."""
     return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/{SERVICE}/quotas/{quota.code}"
+
+
+def shortage(pool: Pool, vcpus: int | None, limit: float | None) -> str | None:
+    """What a refusal by the pool's quota means: which one, what is needed, what there is, what to do. None where it is
+    not known which quota that is. ``limit``: in vCPUs; with it and the need, what must be in use follows."""
+    quota = quota_of(pool.instance_type, pool.capacity_type)
+    if quota is None:
+        return None
+    needs = "" if vcpus is None else f": {pool.instance_type} needs {vcpus} vCPUs"
+    have = ""
+    if limit is not None:
+        have = f"{', ' if needs else ': '}the quota is {limit:.0f}"
+        if vcpus is not None and limit >= vcpus:
+            have += f" and more than {limit - vcpus:.0f} of them are in use"
+        elif vcpus is not None:
+            have += f", {vcpus - limit:.0f} are missing"
+    more = int(limit or 0) + vcpus if vcpus is not None else None
+    ask = f"`{increase_command(quota, more, pool.region)}`" if more is not None else console_page(quota, pool.region)
+    return f"quota {quota.name!r} ({quota.code}) in {pool.region}{needs}{have}; ask for more: {ask}"

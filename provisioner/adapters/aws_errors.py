@@ -15,7 +15,6 @@ import botocore.exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from cloudtrain.provisioner.adapters.aws_codes import BUG, REFRESH, UNKNOWN_CALL, UNKNOWN_LAUNCH, Kind, Row, row
-from cloudtrain.provisioner.adapters.aws_codes import names_profile as names_profile
 from cloudtrain.provisioner.errors import (
     AccessError,
     AttemptOver,

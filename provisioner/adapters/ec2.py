@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cloudtrain.pricing.model import CapacityType, Pool
-from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of, names_profile, translated
+from cloudtrain.provisioner.adapters.aws_codes import names_profile
+from cloudtrain.provisioner.adapters.aws_errors import code_of, decoder, message_of, translated
 from cloudtrain.provisioner.adapters.caller_address import route
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer
 from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Here, Resources
 from cloudtrain.provisioner.adapters.image_lookup import find
 from cloudtrain.provisioner.adapters.listing import GAP_S, Listing, batches, is_throttle
+from cloudtrain.provisioner.adapters.quota_lookup import named
 from cloudtrain.provisioner.adapters.run_instances import request as run_instances_request
-from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable
+from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable, QuotaExceeded
 from cloudtrain.provisioner.model import (
     AWS_DEFAULTS,
     TAG_GENERATION,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _PRODUCT = "Linux/UNIX"
 _BATCH = 100  # ids in one TerminateInstances, which takes 1,000
+_SUBNET_FULL = "InsufficientFreeAddressesInSubnet"
 _UNKNOWN_IDS = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 
 
@@ -80,7 +83,7 @@ class Ec2Cloud:
     def prepare(self, job_id: str, owner: str, regions: Iterable[str], options: AwsOptions = AWS_DEFAULTS) -> None:
         """Make the job's security groups in each region, open to whom the way there needs alone."""
         for region in regions:
-            with self._translated(f"security group for {job_id} in {region}"):
+            with self._translated(f"security group for {job_id} in {region}", region):
                 self._resources(region).prepare(job_id, owner, options, self._here)
 
     def find_image(self, image: Image, region: str) -> FoundImage:
@@ -113,8 +116,14 @@ class Ec2Cloud:
     def launch(self, request: LaunchRequest) -> Machine:
         """Start one machine: one RunInstances call, not repeated here."""
         pool = request.attempt.pool
+        try:
+            return self._launch(request, pool)
+        except QuotaExceeded as error:
+            raise named(self._clients, error, pool) from error.__cause__
+
+    def _launch(self, request: LaunchRequest, pool: Pool) -> Machine:
         resources = self._resources(pool.region)
-        with self._translated(f"launch in {pool}", launching=True):
+        with self._translated(f"launch in {pool}", pool.region, launching=True):
             subnet = resources.subnet(pool.zone_id, request.options.subnet_ids)
             group_id = resources.group(request.job_id, request.owner, subnet.vpc_id, request.options, self._here)
             wanted = run_instances_request(request, subnet_id=subnet.subnet_id, security_group_id=group_id)
@@ -124,6 +133,9 @@ class Ec2Cloud:
             except ClientError as error:
                 if code_of(error).startswith(("InvalidGroup.", "InvalidSecurityGroup")):
                     resources.forget(request.job_id)  # swept by somebody, or too new to be seen
+                if code_of(error) == _SUBNET_FULL and resources.fill(subnet, request.options.subnet_ids):
+                    text = f"launch in {pool}: subnet {subnet.subnet_id} has no free address"
+                    raise CloudUnreachable(f"{text}: another of subnet_ids is next") from error
                 if names_profile(code_of(error), message_of(error)) and self._iam_shows(request.instance_profile):
                     text = f"launch in {pool}: EC2 does not know the instance profile {request.instance_profile} yet"
                     raise CloudUnreachable(f"{text}: IAM, which has it, tells all regions within minutes") from error
@@ -150,15 +162,19 @@ class Ec2Cloud:
         """Delete the job's groups, and volumes and interfaces that outlived their machine."""
         left: list[str] = []
         for region in regions:
-            with self._translated(f"clearing up after {job_id} in {region}"):
+            with self._translated(f"clearing up after {job_id} in {region}", region):
                 ids = self._resources(region).sweep(job_id)
             left += [f"{kept} in {region}" for kept in ids]
         return tuple(left)
 
     # ---- inside
 
-    def _translated(self, doing: str, *, launching: bool = False) -> AbstractContextManager[None]:
-        return translated(doing, is_dead=self._is_dead, launching=launching)
+    def _translated(
+        self, doing: str, region: str | None = None, *, launching: bool = False
+    ) -> AbstractContextManager[None]:
+        """``region``: where a refusal for want of a permission is decoded."""
+        decode = decoder(self._clients, region) if region is not None else None
+        return translated(doing, is_dead=self._is_dead, launching=launching, decode=decode)
 
     def _ec2(self, region: str) -> EC2Client:
         return self._clients.client("ec2", region)
@@ -232,7 +248,7 @@ class Ec2Cloud:
 
     def _end(self, region: str, ids: list[str]) -> dict[str, CloudtrainError | None]:
         try:
-            with self._translated(f"terminate {' '.join(ids)} in {region}"):
+            with self._translated(f"terminate {' '.join(ids)} in {region}", region if len(ids) == 1 else None):
                 self._ec2(region).terminate_instances(InstanceIds=ids)
         except CloudtrainError as error:
             cause = error.__cause__

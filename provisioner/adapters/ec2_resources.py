@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.run_instances import job_name, tags
-from cloudtrain.provisioner.errors import PoolUnavailable
+from cloudtrain.provisioner.errors import PoolUnavailable, Scope
 from cloudtrain.provisioner.model import TAG_JOB, AwsOptions
 from cloudtrain.provisioner.proxy import Admits, admits
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     )
 
 SSH_PORT = 22
+_FULL_S = 600.0
 # DeleteNetworkInterface says it with InvalidParameterValue ("is currently in use").
 _IN_USE = ("DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidParameterValue")
 
@@ -61,26 +63,36 @@ class Resources:
         self._lock = threading.Lock()
         self._subnets: tuple[Subnet, ...] = ()
         self._groups: dict[tuple[str, str], str] = {}  # job id, VPC id -> group id
+        self._full: dict[str, float] = {}  # subnet id -> until when it counts as full, on the monotonic clock
 
     def subnet(self, zone_id: str, chosen: tuple[str, ...] = ()) -> Subnet:
-        """The subnet for a zone: of the ``chosen`` ids the first that lies there, else the zone's default one.
-
-        Raises PoolUnavailable where there is none.
+        """The subnet for a zone: of the ``chosen`` ids the first that lies there and is not known to be full, else the
+        zone's default one. Raises PoolUnavailable where there is none.
         """
         known = self._look_for(lambda s: s.zone_id == zone_id and (s.subnet_id in chosen if chosen else s.default))
         if known:
-            return min(known, key=lambda s: chosen.index(s.subnet_id)) if chosen else known[0]
+            return min(known, key=lambda s: (self._is_full(s), chosen.index(s.subnet_id) if chosen else 0))
         if chosen:
             raise PoolUnavailable(
                 f"none of subnet_ids ({', '.join(chosen)}) lies in zone {zone_id} of {self._region}: "
                 "add one that does, or leave the region out of `infra`",
                 code="NoChosenSubnet",
+                scope=Scope.SUBNET,
             )
         raise PoolUnavailable(
             f"zone {zone_id} of {self._region} has no default subnet: make one with "
             f"`aws ec2 create-default-subnet --region {self._region} --availability-zone-id {zone_id}`",
             code="NoDefaultSubnet",
+            scope=Scope.SUBNET,
         )
+
+    def fill(self, subnet: Subnet, chosen: tuple[str, ...] = ()) -> bool:
+        """Remember for minutes that a subnet has no free address; whether the zone has another of the ``chosen``."""
+        self._full[subnet.subnet_id] = time.monotonic() + _FULL_S
+        return not self._is_full(self.subnet(subnet.zone_id, chosen))
+
+    def _is_full(self, subnet: Subnet) -> bool:
+        return self._full.get(subnet.subnet_id, 0.0) > time.monotonic()
 
     def zone_name(self, zone_id: str) -> str:
         """The account's name for a zone ("us-east-1a"). Raises PoolUnavailable where it has no subnet there."""
@@ -100,6 +112,7 @@ class Resources:
                 f"none of subnet_ids ({', '.join(options.subnet_ids)}) lies in {self._region}: "
                 "add one that does, or leave the region out of `infra`",
                 code="NoChosenSubnet",
+                scope=Scope.REGION,
             )
         for vpc_id in sorted({s.vpc_id for s in chosen}) or [self._default_vpc()]:
             self._prepare(job_id, owner, vpc_id, options, here)
@@ -170,6 +183,7 @@ class Resources:
                 f"{self._region} has no default VPC: make one with "
                 f"`aws ec2 create-default-vpc --region {self._region}`, or leave the region out of `infra`",
                 code="NoDefaultVpc",
+                scope=Scope.REGION,
             )
         return vpcs[0]["VpcId"]
 

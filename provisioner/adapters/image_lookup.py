@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudtrain.provisioner.adapters.aws_errors import translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.images import user_named_by
-from cloudtrain.provisioner.errors import PoolUnavailable, UsageError
+from cloudtrain.provisioner.errors import PoolUnavailable, Scope, UsageError
 from cloudtrain.provisioner.model import FoundImage, Image
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def find(clients: Clients, image: Image, region: str, *, is_dead: Callable[[], b
         shown = show(clients.client("ec2", region), image_id)
     if shown is None:
         raise PoolUnavailable(
-            f"{what}: no such image, or it isn't shared with this account; {_advice(image)}", code=NO_IMAGE
+            f"{what}: no such image, or it isn't shared with this account; {_advice(image)}",
+            code=NO_IMAGE,
+            scope=Scope.IMAGE,
         )
     return _checked(image, shown, what, _advice(image))
 
@@ -64,11 +66,11 @@ def _named_by_parameter(clients: Clients, image: Image, region: str, is_dead: Ca
 def _checked(image: Image, shown: ImageTypeDef, what: str, advice: str) -> FoundImage:
     state = shown.get("State", "available")
     if state != "available":
-        raise PoolUnavailable(f"{what}: it is {state}, not available; {advice}", code=NO_IMAGE)
+        raise PoolUnavailable(f"{what}: it is {state}, not available; {advice}", code=NO_IMAGE, scope=Scope.IMAGE)
     if shown["Architecture"] != image.architecture:
         text = f"{what}: it is for {shown['Architecture']}, and the machine is {image.architecture}"
         choose = f"give {_OWN} an image for {image.architecture}, or choose accelerators of other machines"
-        raise PoolUnavailable(f"{text}; {choose}", code="OtherArchitecture")
+        raise PoolUnavailable(f"{text}; {choose}", code="OtherArchitecture", scope=Scope.IMAGE)
     if shown.get("RootDeviceType", "ebs") != "ebs" or "RootDeviceName" not in shown:
         raise UsageError(f"{what}: its root is no EBS volume, which cloudtrain needs; give {_OWN} another image")
     name = shown.get("Name", "")

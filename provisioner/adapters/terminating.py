@@ -6,13 +6,14 @@ TerminateInstances, read 2026-11). So what a batch refuses is asked again one by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.adapters.aws_codes import Kind, row
 from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of
+from cloudtrain.provisioner.adapters.listing import batches
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -26,7 +27,7 @@ def terminate(ec2: EC2Client, instance_ids: Iterable[str]) -> dict[str, ClientEr
     Raises botocore's errors where no machine's own state is the reason: throttled, no permission at all, no answer.
     """
     refused: dict[str, ClientError] = {}
-    for batch in batches(instance_ids):
+    for batch in batches(instance_ids, BATCH):
         try:
             ec2.terminate_instances(InstanceIds=batch)
         except ClientError as error:
@@ -34,13 +35,6 @@ def terminate(ec2: EC2Client, instance_ids: Iterable[str]) -> dict[str, ClientEr
                 raise
             refused |= _one_by_one(ec2, batch) if len(batch) > 1 else _kept(batch[0], error)
     return refused
-
-
-def batches(ids: Iterable[str], size: int = BATCH) -> Iterator[list[str]]:
-    """The ids, so many at a time."""
-    wanted = list(ids)
-    for start in range(0, len(wanted), size):
-        yield wanted[start : start + size]
 
 
 def _one_by_one(ec2: EC2Client, ids: list[str]) -> dict[str, ClientError]:
