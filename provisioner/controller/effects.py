@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ from cloudtrain.provisioner.controller.host_keys import KeyRefused, change_host_
 from cloudtrain.provisioner.controller.job_secrets import kept_secrets
 from cloudtrain.provisioner.controller.journal import see_ours
 from cloudtrain.provisioner.controller.reach import Reach, image_of
-from cloudtrain.provisioner.controller.takeover import keep_attempt, keep_snapshot
+from cloudtrain.provisioner.controller.takeover import keep_attempt, keep_snapshot, look
 from cloudtrain.provisioner.decide import effects as to
 from cloudtrain.provisioner.decide.outcomes import (
     Collected,
@@ -76,6 +77,13 @@ class Effects:
             return self._perform(record, effect)
         except RemoteError:
             return None  # SSH failure is not machine failure
+
+    def let_go(self, record: JobRecord) -> None:
+        """Another home drives the job. Where it has ended it already, nobody else would clear away what was made here
+        since: this computer may have slept between looking and making it."""
+        with contextlib.suppress(CloudtrainError):
+            if look(self._reach.objects, record.job_id).record.status.final and record.regions:
+                self._reach.cloud.sweep(record.job_id, record.regions)
 
     def _perform(self, record: JobRecord, effect: to.Effect) -> Outcome | None:
         match effect:

@@ -72,6 +72,7 @@ class JobLoop:
                 opened = False
                 pause = TROUBLE_PAUSE_S
             except DrivenElsewhere:
+                self._parts.effects.let_go(self._journal.record)
                 raise
             except CloudtrainError as error:
                 self._tell(error)

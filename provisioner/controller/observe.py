@@ -23,6 +23,12 @@ READ_TIMEOUT_S = 10.0
 LOOK_GAP_S = 30.0
 
 
+def _went(machine: Machine | None) -> bool:
+    """Whether a machine has ended. While it booted for us, its agent may have been started by a command whose answer
+    got lost, and have finished the job."""
+    return machine is not None and machine.state in (MachineState.SHUTTING_DOWN, MachineState.TERMINATED)
+
+
 class Observer:
     """Keeps, between passes, only what a look back needs: the last reports and when each last changed."""
 
@@ -59,8 +65,9 @@ class Observer:
         self._words_unknown.clear()
         if machines is not None:
             for attempt in record.attempts:
-                if attempt.phase is Phase.WORKING:
-                    self._hear(record, attempt, seen.machine(attempt), gap_s)
+                machine = seen.machine(attempt)
+                if attempt.phase is Phase.WORKING or (attempt.phase is Phase.BOOTING and _went(machine)):
+                    self._hear(record, attempt, machine, gap_s)
                 elif attempt.phase is Phase.ENDED and attempt.generation in self._targets:
                     self._reach.remote.forget(self._targets.pop(attempt.generation))
         return replace(

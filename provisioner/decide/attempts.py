@@ -53,6 +53,8 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
     report = seen.report(attempt.generation)
     if report is not None:
         attempt = _note_report(attempt, report)
+    if machine is not None and attempt.unseen_since is not None:
+        attempt = replace(attempt, unseen_since=None)  # each absence is judged by itself
     if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
         attempt = replace(attempt, running_at=now)
     if machine is None or machine.state in (MachineState.SHUTTING_DOWN, MachineState.TERMINATED):

@@ -16,7 +16,9 @@ TOKEN_LIMIT = 64  # ASCII characters; EC2 developer guide, "Ensuring idempotency
 
 def next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, list[str]]:
     """Claim the cheapest pool that is not left alone; without one, end (nothing ran yet) or wait (in recovery)."""
-    last = max((a.ended_at or 0 for a in record.attempts if a.started_at is not None), default=None)
+    # A machine that EC2 still has to take has not ended: the wait begins now.
+    ends = (now if a.ended_at is None else a.ended_at for a in record.attempts if a.started_at is not None)
+    last = max(ends, default=None)
     fits = allowance.fitting(record, now, limits)
     if record.offerings and not fits:
         if any(a.phase is not Phase.ENDED for a in record.attempts):

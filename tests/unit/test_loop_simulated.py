@@ -1,0 +1,92 @@
+"""What the fault simulator found in the loop (python -m tests.faults), each as a story of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from cloudtrain.provisioner.controller import takeover
+from cloudtrain.provisioner.controller.journal import DrivenElsewhere
+from cloudtrain.provisioner.errors import PoolUnavailable, RemoteError
+from cloudtrain.provisioner.model import JobStatus, Machine
+from cloudtrain.provisioner.ports import RunResult, Target
+from tests.bench import Bench, nothing_left
+from tests.fake_agent import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, world: World) -> Bench:
+    return Bench(tmp_path, world)
+
+
+def test_a_job_whose_old_machine_still_waits_for_ec2_waits_for_capacity_too(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: any(a.step >= 100 for a in world.agents.values()))
+    (first,) = world.cloud.live()
+    world.cloud.interrupt(first.instance_id, notice_s=120)
+    world.cloud.refuse(lambda pool: True, PoolUnavailable("none", code="InsufficientInstanceCapacity"), times=6)
+    record = bench.run()
+    assert (record.status, record.attempts[0].handed_over) == (JobStatus.SUCCEEDED, True)
+
+
+def test_each_absence_of_a_machine_from_the_list_is_judged_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(total_steps=2_000)
+    world.cloud.hidden_s = 20.0  # it is missing right after its launch
+    bench = Bench(tmp_path, world)
+    bench.run(until=lambda: any(a.step >= 1_000 for a in world.agents.values()))
+    shown = world.cloud.machines
+    gone_until = world.clock.now() + 60.0
+
+    def for_a_minute_none(job_id: str, regions: object) -> tuple[Machine, ...]:
+        return () if world.clock.now() < gone_until else shown(job_id, regions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.cloud, "machines", for_a_minute_none)
+    record = bench.run()
+    assert (record.status, len(record.attempts)) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_a_machine_that_trained_unseen_because_every_answer_was_lost_has_done_its_job(
+    bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.run
+
+    def unanswered(target: Target, command: str, *, stdin: BinaryIO | None = None, timeout_s: float) -> RunResult:
+        result = run(target, command, stdin=stdin, timeout_s=timeout_s)
+        if stdin is not None:
+            raise RemoteError("the connection broke")
+        return result
+
+    monkeypatch.setattr(world, "run", unanswered)
+    record = bench.run()
+    assert (record.status, len(record.attempts)) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_a_home_that_wakes_after_another_ended_the_job_clears_away_what_it_just_made(
+    tmp_path: Path, bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(until=lambda: bench.record.job_id in {key.split("/")[1] for key in world.objects.objects})
+    prepare = world.cloud.prepare
+
+    def asleep(job_id: str, owner: str, regions: list[str], options: object = None) -> None:
+        monkeypatch.setattr(world.cloud, "prepare", prepare)
+        found = takeover.look(world.objects, bench.record.job_id)
+        there = Bench(tmp_path / "b", world)
+        taken = takeover.take(found, "another-home", tmp_path / "there", world.objects)
+        there.store.put(taken.record, taken.etag)
+        there.store.want(bench.record.job_id, "cancel")
+        assert there.run().status is JobStatus.CANCELLED
+        prepare(job_id, owner, regions)  # the first home wakes, and makes the group that was just swept
+
+    (tmp_path / "b").mkdir()
+    monkeypatch.setattr(world.cloud, "prepare", asleep)
+    with pytest.raises(DrivenElsewhere):
+        bench.loop().run()
+    nothing_left(world)
