@@ -27,6 +27,7 @@ from tests.fakes import FakeClock, FakeCloud, FakeInstance, FakeObjectStore
 STEPS_PER_S = 1.0
 SAVE_EVERY_S = 60.0
 SAVE_S = 5.0
+BEAT_EVERY_S = 60.0
 
 
 @dataclass
@@ -45,6 +46,8 @@ class FakeAgent:
     fenced: bool = False
     stop_at: float | None = None
     frozen_at: float | None = None  # its status no longer changes
+    beat_at: float = 0.0
+    failure: str = "job"
     hung: bool = False  # starting it again does not help
     began: bool = True  # `run` has: else it is still restoring
     rejected: tuple[str, ...] = ()
@@ -68,7 +71,7 @@ class FakeAgent:
             fenced=self.fenced,
             rejected=self.rejected,
             error="the run exited with 1" if self.phase == "failed" else None,
-            failure="job" if self.phase == "failed" else None,
+            failure=self.failure if self.phase == "failed" else None,
         )
 
 
@@ -103,6 +106,10 @@ class World:
                 self._advance(agent, now)
 
     def _advance(self, agent: FakeAgent, now: float) -> None:
+        if agent.frozen_at is None and now - agent.beat_at >= BEAT_EVERY_S:
+            agent.beat_at = now
+            beat = Keys(agent.config.prefix).beat(agent.config.generation)
+            self.objects.objects[beat] = to_json(agent.status(now)).encode()
         if agent.phase != "running" or agent.frozen_at is not None:
             return
         instance = self.cloud.instances[agent.instance_id]
@@ -115,6 +122,10 @@ class World:
         elif agent.step >= self.total_steps:
             if self._publish(agent):
                 self._leave(agent, "done", now)
+        elif agent.config.limit_s is not None and now - agent.started_at > agent.config.limit_s:
+            self._publish(agent)
+            agent.failure = agent.config.limit
+            self._leave(agent, "failed", now)
         elif agent.stop_at is not None and now >= agent.stop_at:
             self._publish(agent)
             agent.phase = "stopped"

@@ -223,8 +223,8 @@ class AgentStatus:
     run_seconds: float = 0.0  # how long the user's `run` has been running (the whole of it, at the end)
     exit_code: int | None = None  # of the user's `run`
     error: str | None = None  # one line: what happened and what to do
-    # Of "failed", whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run" | "image" (what every machine
-    # of that image lacks) | "denied" (the bucket, for every machine).
+    # Of "failed", whose fault: "job" (run, setup) | "machine" (check, disk) | "max_run" | "budget" |
+    # "image" (what every machine of that image lacks) | "denied" (the bucket, for every machine).
     failure: str | None = None
     checks: tuple[str, ...] = ()  # one line for each machine check: "gpu: skipped, a local host stands in for T4:1"
     rejected: tuple[str, ...] = ()  # checkpoints not used, each with its reason
@@ -255,7 +255,9 @@ class AgentConfig:
     expect_accelerator: str = ""  # "T4:1"; what the machine check looks for
     expect_gpus: int = 0
     grace_seconds: float = 30.0  # from a stop request to the kill, when no notice gives a deadline
-    max_run_s: float | None = None  # from the agent's start; past it: stop, upload, power off
+    limit_s: float | None = None  # from the agent's start; past it: save, deliver, power off
+    limit: str = "max_run"  # which limit of the job's that is: "max_run" | "budget"
+    limit_words: str = ""  # "the budget of $250": for the person
     sent_at: float = 0.0  # when this was sent, by the launching computer's clock; 0: not said
     venv: str | None = None  # the image's virtual environment; activated for setup and run where it is there
     scratch: str | None = None  # where the machine's fastest disk is mounted; None: the type has none

@@ -15,7 +15,6 @@ from cloudtrain.provisioner.model import Attempt, AwsOptions, Endpoint, Image, J
 from cloudtrain.provisioner.ports import Target
 
 BOOT_DEADLINE_S = 1800.0  # the machine ends itself when no controller has armed the later limit by then
-DEFAULT_LIFETIME_S = 7 * 86400.0  # a job without max_run: the dead-man switch's hard limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,9 @@ class AttemptFiles:
         """How the job wants its machines made and reached."""
         return self._record.spec.aws
 
-    def user_data(self, attempt: Attempt) -> str:
-        """The machine's cloud-config: the same text at each call for one attempt, as an idempotent launch needs."""
+    def user_data(self, attempt: Attempt, hard_deadline_at: float) -> str:
+        """The machine's cloud-config: the same text at each call for one attempt, as an idempotent launch needs. At
+        ``hard_deadline_at`` of the first call the machine ends itself, whatever is said to it."""
         path = self._dir / f"attempt-{attempt.generation}.user-data"
         if not path.exists():
             host = self._pair(f"attempt-{attempt.generation}.host-key", f"host of {self._record.job_id}")
@@ -52,15 +52,10 @@ class AttemptFiles:
                 host_private_key=host.private,
                 host_public_key=host.public,
                 boot_deadline_at=attempt.claimed_at + BOOT_DEADLINE_S,
-                hard_deadline_at=attempt.claimed_at + self.lifetime_s(),
+                hard_deadline_at=hard_deadline_at,
             )
             _write_once(path, text)
         return path.read_text(encoding="utf-8")
-
-    def lifetime_s(self) -> float:
-        """How long a machine of this job may live at most: its max_run and an hour to boot, save and go."""
-        limit = self._record.spec.max_run_s
-        return DEFAULT_LIFETIME_S if limit is None else limit + 3600.0
 
     def target(self, attempt: Attempt, endpoint: Endpoint, image: Image) -> Target:
         """How to reach the attempt's machine: its pinned host key, and the job's client key."""

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.controller.collect import CollectError, Counted, collect
@@ -17,6 +18,8 @@ from cloudtrain.provisioner.controller.journal import see_ours
 from cloudtrain.provisioner.controller.reach import Reach, image_of
 from cloudtrain.provisioner.controller.takeover import keep_attempt, keep_snapshot, look
 from cloudtrain.provisioner.decide import effects as to
+from cloudtrain.provisioner.decide.allowance import machine_limit
+from cloudtrain.provisioner.decide.limits import limits_of
 from cloudtrain.provisioner.decide.outcomes import (
     Collected,
     Launched,
@@ -58,6 +61,8 @@ SLOW_LINK_BYTES_PER_S = 500_000  # a workdir gets this much longer; a link slowe
 COMMAND_TIMEOUT_S = 20.0
 STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
+LIFETIME_S = 7 * 86400.0  # of a machine whose job has no limit: the dead-man switch's
+LIFETIME_SLACK_S = 3600.0
 FENCED = "Fenced"  # our own code: the checkpoints' pointer is of a newer generation
 SPENT_UNSEEN_S = 120.0  # the machine of a spent token is looked for so long
 INLINE_BYTES = 4_000_000  # a smaller snapshot is in the bucket before a pass would notice
@@ -185,7 +190,7 @@ class Effects:
             image=image,
             image_id=attempt.image_id,
             disk_gib=max(image.root_gib, record.spec.disk_size_gib or 0),
-            user_data=self._reach.files.user_data(attempt),
+            user_data=self._reach.files.user_data(attempt, self._dead_at(record, attempt)),
             instance_profile=record.spec.aws.iam_instance_profile or INSTANCE_PROFILE,
             options=record.spec.aws,
             bucket=record.bucket,
@@ -235,7 +240,7 @@ class Effects:
             login_user=None if local else target.user,
             expect_accelerator=f"{kind.accelerator}:{kind.accelerator_count}",
             expect_gpus=kind.accelerator_count,
-            max_run_s=spec.max_run_s,
+            **_limit(record, attempt, self._reach.clock.now()),
             sent_at=self._reach.clock.now(),
             venv=image.venv,
             scratch=image.scratch if kind.local_nvme_gb else None,
@@ -248,15 +253,22 @@ class Effects:
             result = self._reach.remote.run(target, ship_command(image.venv), stdin=stream, timeout_s=timeout_s)
         answer = _last_json(result.stdout)
         if answer.get("ok") is True:
-            self._extend_deadline(attempt, target)
+            self._extend_deadline(record, attempt, target)
             return Shipped(attempt.generation)
         words = answer.get("error") or result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
         text = f"the machine refused the job: {str(words).splitlines()[-1]}"
         return ShipRefused(attempt.generation, text, image=answer.get("image") is True)
 
-    def _extend_deadline(self, attempt: Attempt, target: Target) -> None:
+    def _dead_at(self, record: JobRecord, attempt: Attempt) -> float:
+        """When the machine ends itself, whoever watches: an hour, to boot, save and go, after the job's limits."""
+        now = self._reach.clock.now()
+        limit = machine_limit(record, attempt, now, limits_of(record.cloud))
+        longest = attempt.claimed_at + LIFETIME_S
+        return longest if limit is None else min(longest, now + limit[0] + LIFETIME_SLACK_S)
+
+    def _extend_deadline(self, record: JobRecord, attempt: Attempt, target: Target) -> None:
         """From the boot deadline to the hard one. A machine whose switch was not seen armed does not count as ready."""
-        at_s = attempt.claimed_at + self._reach.files.lifetime_s()
+        at_s = self._dead_at(record, attempt)
         result = self._reach.remote.run(target, extend_command(at_s), timeout_s=COMMAND_TIMEOUT_S)
         if result.exit_code != 0:
             words = result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
@@ -295,6 +307,19 @@ def _keep(done: Future[None], record: JobRecord, objects: ObjectStore, job_dir: 
         done.set_exception(error)
     else:
         done.set_result(None)
+
+
+def _limit(record: JobRecord, attempt: Attempt, now: float) -> dict[str, Any]:
+    """What the machine itself keeps of the job's limits, from its agent's start on."""
+    found = machine_limit(record, attempt, now, limits_of(record.cloud))
+    if found is None:
+        return {}
+    seconds, limit = found
+    if attempt.started_at is not None:  # an agent of it was started before
+        seconds += now - attempt.started_at
+    spec = record.spec
+    words = f"the budget of ${spec.budget_usd}" if limit is EndReason.BUDGET else f"max_run of {spec.max_run_s:.0f} s"
+    return {"limit_s": seconds, "limit": "budget" if limit is EndReason.BUDGET else "max_run", "limit_words": words}
 
 
 def _ship_timeout_s(snapshot: Path | None) -> float:

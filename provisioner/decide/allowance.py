@@ -65,6 +65,20 @@ def seconds_left(record: JobRecord, now: float) -> tuple[float, EndReason] | Non
     return low, limit
 
 
+def machine_limit(record: JobRecord, attempt: Attempt, now: float, limits: Limits) -> tuple[float, EndReason] | None:
+    """Seconds from now after which the attempt's machine must save and go by itself, whoever watches, and for which
+    limit; None where there is none within a year. At today's price, and as if it ran by itself: one that EC2 is about
+    to take costs no more. Two passes after the controller would ask, who knows the price of the day."""
+    alone = tuple(
+        replace(a, running_at=a.running_at or now, ended_at=None)
+        if a.generation == attempt.generation
+        else replace(a, ended_at=now if a.ended_at is None else a.ended_at)
+        for a in record.attempts
+    )
+    found = seconds_left(replace(record, attempts=alone), now)
+    return None if found is None else (max(0.0, found[0] - reserve_s(record, limits) + 2 * limits.poll_s), found[1])
+
+
 def reserve_s(record: JobRecord, limits: Limits) -> float:
     """From asking an attempt to save to a machine that bills no more: what we assume, or what it took before."""
     took = [

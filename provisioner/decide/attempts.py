@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.decide.effects import Admit, Effect, Launch, Reprice, RequestStop, Resolve, Ship, Terminate
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.model import (
@@ -57,6 +58,9 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
         attempt = replace(attempt, unseen_since=None)  # each absence is judged by itself
     if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
         attempt = replace(attempt, running_at=now)
+    attempt, doubted = _looked_for(attempt, machine, now, limits)
+    if doubted:
+        return Step(attempt)
     if machine is None or machine.state in (MachineState.SHUTTING_DOWN, MachineState.TERMINATED):
         if _words_awaited(attempt, machine, report, seen, now, limits):
             return Step(attempt if attempt.ended_at is not None else replace(attempt, ended_at=now))
@@ -85,7 +89,7 @@ def ended(attempt: Attempt, reason: EndReason, detail: str | None, now: float) -
         attempt,
         phase=Phase.ENDED,
         ended_at=now if attempt.ended_at is None else attempt.ended_at,
-        gone_at=now if attempt.instance_id is not None else None,
+        gone_at=attempt.gone_at or (now if attempt.instance_id is not None else None),
         end_reason=attempt.end_reason or reason,
         end_detail=attempt.end_detail or detail,
     )
@@ -252,6 +256,15 @@ def _ending(attempt: Attempt, machine: Machine | None, now: float, limits: Limit
     return Step(attempt, terminate(attempt))
 
 
+def _looked_for(attempt: Attempt, machine: Machine | None, now: float, limits: Limits) -> tuple[Attempt, bool]:
+    """Since when the cloud's lists have lacked the machine, and whether that proves nothing yet."""
+    if machine is not None:
+        return replace(attempt, unseen_since=None), False
+    since = now if attempt.unseen_since is None else attempt.unseen_since
+    doubted = now - attempt.claimed_at < limits.unseen_s or now - since < limits.gone_unseen_s
+    return replace(attempt, unseen_since=since), doubted
+
+
 def _machine_went(
     attempt: Attempt,
     machine: Machine | None,
@@ -260,38 +273,42 @@ def _machine_went(
     leaving: EndReason | None,
     limits: Limits,
 ) -> Step:
-    """The machine is absent, shutting down or terminated, and not because we asked."""
-    if machine is None:
-        if now - attempt.claimed_at < limits.unseen_s or attempt.unseen_since is None:
-            return Step(replace(attempt, unseen_since=attempt.unseen_since or now))
-        if now - attempt.unseen_since < limits.gone_unseen_s:
-            return Step(attempt)
-        return Step(ended(attempt, EndReason.MACHINE_LOST, "the cloud shows the machine no more", now))
-    attempt = replace(attempt, ended_at=_went_at(attempt, machine, report, now, limits))
-    if attempt.running_at is None and report is not None:
-        attempt = replace(attempt, running_at=machine.launched_at)  # it ran while nobody looked
-    if not machine.gone:
-        return Step(attempt)
-    attempt = replace(attempt, ended_by_cloud=_ended_by_cloud(machine))
+    """The machine is absent for good, shutting down or terminated, and not because we asked."""
+    if machine is not None and not machine.gone:
+        return Step(attempt if attempt.ended_at is not None else replace(attempt, ended_at=now))
+    attempt = _departed(attempt, report, now, limits)
+    if machine is not None:
+        attempt = replace(attempt, ended_by_cloud=_ended_by_cloud(machine))
     if report is not None and report.phase == "done":
         return Step(ended(attempt, EndReason.SUCCEEDED, None, now))
     if report is not None and report.phase == "failed":
         return Step(ended(attempt, _fault(report), report.error, now))
     if leaving is not None and attempt.stop_asked_at is not None:
         return Step(ended(attempt, leaving, None, now))  # it stopped as it was asked, and powered off
+    if (
+        machine is None
+    ):  # EC2 shows an ended one for about an hour; a spot machine that went unseen was taken, most likely
+        spot = attempt.pool.capacity_type is CapacityType.SPOT
+        reason = EndReason.INTERRUPTED if spot else EndReason.MACHINE_LOST
+        return Step(ended(attempt, reason, "the cloud shows the machine no more", now))
     words = machine.state_message or machine.state_reason or "no reason given"
     if machine.taken_by_cloud:
         return Step(ended(attempt, EndReason.INTERRUPTED, machine.state_reason or words, now))
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
 
 
-def _went_at(attempt: Attempt, machine: Machine, report: AgentStatus | None, now: float, limits: Limits) -> float:
-    """When a machine went that we did not end: as it is seen, or, if nobody looked for hours, when its job was over."""
-    if attempt.ended_at is not None:
-        return attempt.ended_at
-    if not machine.gone or report is None or report.phase not in ("done", "failed"):
-        return now
-    return min(now, max(report.heartbeat_at + limits.power_off_s, machine.launched_at))
+def _departed(attempt: Attempt, report: AgentStatus | None, now: float, limits: Limits) -> Attempt:
+    """The attempt whose machine is gone, and when that was: as we saw it, or, where nobody looked for hours, soon after
+    its agent's last sign of life."""
+    ended_at = now if attempt.ended_at is None else attempt.ended_at
+    gone_at = now
+    if report is not None:
+        last_at = max(report.heartbeat_at + limits.departed_s, attempt.launched_at or attempt.claimed_at)
+        ended_at, gone_at = min(ended_at, last_at), min(gone_at, last_at)
+    running_at = attempt.running_at
+    if running_at is None and report is not None:  # it ran while nobody looked
+        running_at = attempt.launched_at or attempt.claimed_at
+    return replace(attempt, running_at=running_at, ended_at=ended_at, gone_at=gone_at)
 
 
 def _ended_by_cloud(machine: Machine) -> bool:
@@ -315,7 +332,7 @@ def _words_awaited(
     attempt: Attempt, machine: Machine | None, report: AgentStatus | None, seen: Observed, now: float, limits: Limits
 ) -> bool:
     """A machine that is gone may have finished: nothing is concluded while the bucket can't be asked what it said."""
-    if machine is None or not machine.gone or (report is not None and report.phase in FINAL_PHASES):
+    if (machine is not None and not machine.gone) or (report is not None and report.phase in FINAL_PHASES):
         return False
     since = attempt.ended_at if attempt.ended_at is not None else now
     return attempt.generation in seen.words_unknown and now - since < limits.words_unknown_s

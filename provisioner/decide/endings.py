@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cloudtrain.provisioner.decide import allowance
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.model import Attempt, Avoid, EndReason, JobRecord
 
@@ -28,8 +29,7 @@ def conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: 
         EndReason.REFUSED,
         EndReason.IMAGE_UNFIT,
     )
-    by_itself = reason in (EndReason.BUDGET, EndReason.MAX_RUN) and new.leave is None
-    if by_itself and record.outcome is None:  # the machine counts at its first price: what is left may pay for more
+    if record.outcome is None and new.leave is None and _pays_for_more(record, new, now, limits):
         return record, lines
     if reason in last_words:
         if record.outcome in (None, EndReason.STOPPED):  # it was over before it could stop
@@ -48,3 +48,11 @@ def conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: 
                 record, outcome=EndReason.JOB_FAILED, detail=f"{record.failures} machines failed: {detail}"
             )
     return record, lines
+
+
+def _pays_for_more(record: JobRecord, attempt: Attempt, now: float, limits: Limits) -> bool:
+    """Whether a machine that kept the budget by itself did so too early: it counts at the price of its launch."""
+    offering = next((o for o in record.offerings if o.pool == attempt.pool), None)
+    if attempt.end_reason not in (EndReason.BUDGET, EndReason.MAX_RUN) or offering is None or not attempt.prices:
+        return False
+    return allowance.short(record, offering, now, limits, attempt.prices[-1].usd_per_hour) is None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from cloudtrain.provisioner.decide import attempts as at
 from cloudtrain.provisioner.decide.effects import Collect, Effect, KeepSnapshot, Sweep, Terminate
 from cloudtrain.provisioner.decide.endings import conclude
-from cloudtrain.provisioner.decide.leaving import ask_to_leave, cut_off
+from cloudtrain.provisioner.decide.leaving import hold
 from cloudtrain.provisioner.decide.limits import DEFAULT, Limits
 from cloudtrain.provisioner.decide.pools import next_attempt
 from cloudtrain.provisioner.model import (
@@ -42,13 +42,19 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
     record, events = _wanted(record, seen)
     if record.outcome is EndReason.STOPPED and record.finished_at is not None:
         return Decision(replace(record, status=JobStatus.STOPPED), (), tuple(events))
-    record, lines = ask_to_leave(record, now, limits)
-    events += lines
     before = record.attempts
-    steps = [_advance(record, attempt, seen, now, limits) for attempt in before]
+    steps = [
+        at.Step(attempt)
+        if attempt.phase is Phase.ENDED
+        else at.advance(attempt, seen, now, leaving=record.outcome or attempt.leave, limits=limits)
+        for attempt in before
+    ]
     record = replace(record, attempts=tuple(step.attempt for step in steps))
     effects = [effect for step in steps for effect in step.effects]
     events += [line for step in steps for line in step.events]
+    if seen.machines is not None:
+        held = hold(record, seen, now, limits)
+        record, effects, events = held.record, [*effects, *held.effects], [*events, *held.events]
     for old, new in zip(before, record.attempts, strict=True):
         events += _resumed(record, old, new, seen.report(new.generation))
         record, lines = conclude(record, old, new, now, limits)
@@ -65,13 +71,6 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
         effects += closing
         events += lines
     return Decision(replace(record, status=status_of(record, seen)), tuple(effects), tuple(events))
-
-
-def _advance(record: JobRecord, attempt: Attempt, seen: Observed, now: float, limits: Limits) -> at.Step:
-    if attempt.phase is Phase.ENDED:
-        return at.Step(attempt)
-    step = at.advance(attempt, seen, now, leaving=record.outcome or attempt.leave, limits=limits)
-    return step if seen.machines is None else cut_off(record, step, now, limits)
 
 
 def _wanted(record: JobRecord, seen: Observed) -> tuple[JobRecord, list[str]]:

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.decide import allowance
 from cloudtrain.provisioner.decide import attempts as at
+from cloudtrain.provisioner.decide.effects import Effect
 from cloudtrain.provisioner.decide.limits import Limits
-from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Observed, Phase
 from cloudtrain.provisioner.plan import price_limit
 
 
-def ask_to_leave(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, list[str]]:
-    """The record with those attempts marked that are to save and go from now on, and a line for each."""
-    if record.outcome is not None:
-        return record, []
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The record with its limits held, what must be done for that, and what to say."""
+
+    record: JobRecord
+    effects: tuple[Effect, ...] = ()
+    events: tuple[str, ...] = ()
+
+
+def hold(record: JobRecord, seen: Observed, now: float, limits: Limits) -> Held:
+    """Mark the attempts that are to save and go from now on, and end those whose machine would still run when a limit
+    is reached, before the next pass. What is not seen to run is left alone: it may have ended by itself long ago."""
+    over = allowance.reached(record, now, limits.poll_s)
     near = allowance.reached(record, now, allowance.reserve_s(record, limits))
-    attempts, lines = list[Attempt](), list[str]()
+    attempts, effects, events = list[Attempt](), list[Effect](), list[str]()
     for attempt in record.attempts:
-        why = _why(record, attempt, near, now) if at.live(attempt) and attempt.leave is None else None
-        if why is None or attempt.phase is Phase.ENDING:
+        if over is not None and _runs(attempt, seen):
+            reason = record.outcome or attempt.leave or over
+            step = at.end(attempt, reason, f"{allowance.spent(record, over, now)}: ended without waiting for it", now)
+            attempts.append(step.attempt)
+            effects += step.effects
+            continue
+        why = _why(record, attempt, near, now) if record.outcome is None and _may_leave(attempt, seen) else None
+        if why is None:
             attempts.append(attempt)
             continue
-        reason, words = why
-        attempts.append(replace(attempt, leave=reason))
-        lines.append(f"attempt {attempt.generation}: {words}; it saves a last checkpoint and goes")
-    return replace(record, attempts=tuple(attempts)), lines
+        attempts.append(replace(attempt, leave=why[0]))
+        events.append(f"attempt {attempt.generation}: {why[1]}; it saves a last checkpoint and goes")
+    return Held(replace(record, attempts=tuple(attempts)), tuple(effects), tuple(events))
+
+
+def _runs(attempt: Attempt, seen: Observed) -> bool:
+    """Whether its machine is there and is charged, and nobody has ended it yet."""
+    working = attempt.phase in (Phase.BOOTING, Phase.WORKING) and attempt.ended_at is None
+    return working and seen.machine(attempt) is not None
+
+
+def _may_leave(attempt: Attempt, seen: Observed) -> bool:
+    if attempt.leave is not None or not at.live(attempt):
+        return False
+    return attempt.phase is Phase.CLAIMED or _runs(attempt, seen)
 
 
 def _why(record: JobRecord, attempt: Attempt, near: EndReason | None, now: float) -> tuple[EndReason, str] | None:
@@ -38,19 +65,6 @@ def _why(record: JobRecord, attempt: Attempt, near: EndReason | None, now: float
     if most is None or price is None or price <= most or attempt.phase is Phase.CLAIMED:
         return None
     return EndReason.TOO_DEAR, f"its price has risen to ${price}/h, max_hourly_cost is ${most}"
-
-
-def cut_off(record: JobRecord, step: at.Step, now: float, limits: Limits) -> at.Step:
-    """The step of an attempt whose machine still runs when a limit is reached, before the next pass: it is ended,
-    whatever it says. Its last checkpoint in the bucket stays."""
-    attempt = step.attempt
-    runs = attempt.phase in (Phase.BOOTING, Phase.WORKING) and attempt.ended_at is None
-    over = allowance.reached(record, now, limits.poll_s) if runs else None
-    if over is None:
-        return step
-    reason = record.outcome or attempt.leave or over
-    end = at.end(attempt, reason, f"{allowance.spent(record, over, now)}: ended without waiting for it", now)
-    return replace(end, events=step.events)
 
 
 def too_dear(record: JobRecord, attempt: Attempt, now: float, limits: Limits) -> str | None:

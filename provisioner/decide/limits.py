@@ -32,7 +32,7 @@ class Limits:
     lasting_s: float = 24 * 3600  # one that refused for what does not change within hours
     recovery_wait_s: float = 24 * 3600  # how long a job that ran waits for capacity
     closing_tries: int = 300  # of bringing results home and sweeping, seconds apart
-    power_off_s: float = 60  # from an agent's last words to its machine being gone
+    departed_s: float = 120  # from an agent's last sign of life, one a minute, to its machine being gone
     words_unknown_s: float = 600  # a machine is gone and the bucket does not answer what it said last
     reprice_s: float = 3600  # the price is read anew each hour of a machine's life
     poll_s: float = 5.0  # between two passes at most (controller/loop.py): how late a limit may be seen

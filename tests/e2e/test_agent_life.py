@@ -235,14 +235,20 @@ def test_the_controller_asks_it_to_stop(new_machine: NewMachine) -> None:
     machine.wait_for(machine.control / "poweroff")
 
 
-def test_max_run_ends_it(new_machine: NewMachine) -> None:
+def test_a_limit_of_its_job_ends_it(new_machine: NewMachine) -> None:
     machine = new_machine()
     machine.claim(Latest(1))
-    machine.ship(run="python train.py 100000", workdir={"train.py": PLAIN}, max_run_s=2.0)
+    machine.ship(
+        run="python train.py 100000",
+        workdir={"train.py": PLAIN},
+        limit_s=2.0,
+        limit="budget",
+        limit_words="the budget of $0.50",
+    )
     machine.bootstrap()
     status = machine.wait(final)
-    assert (status.phase, status.failure) == ("failed", "max_run")
-    assert status.error is not None and status.error.startswith("max_run of 2 s is over")
+    assert (status.phase, status.failure) == ("failed", "budget")
+    assert status.error is not None and status.error.startswith("the budget of $0.50 is used up at step ")
     assert status.durable_step is not None, "what was trained is safe"
     machine.wait_for(machine.control / "poweroff")
 

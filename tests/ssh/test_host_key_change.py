@@ -94,7 +94,7 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
         objects = FakeObjectStore()
         objects.put(takeover.record_key(record.job_id), encode(record))
         files = AttemptFiles(folder / "job", record)
-        data = files.user_data(attempt)
+        data = files.user_data(attempt, 4_000_100_000.0)
         host = start_host(request.param, HostSpec(f"i-{id(folder)}", "cloud-1", folder / "host", data))
         hosts.append(host)
         machine = Machine(

@@ -80,6 +80,8 @@ def judge(stop: Stop | None, code: int | None, done: bool = False, disk_full: bo
         (STOP, 0, True, ("done", None)),  # it came to its end within the grace
         (STOP, None, False, ("stopped", None)),  # before it ever ran
         (Stop(Reason.MAX_RUN, 0, 1, "max_run"), 1, False, ("failed", "max_run")),
+        (Stop(Reason.BUDGET, 0, 1, "budget"), 0, False, ("failed", "budget")),
+        (Stop(Reason.BUDGET, 0, 1, "budget"), 0, True, ("done", None)),
         (Stop(Reason.FENCED, 0, 1), 0, True, ("stopped", None)),
     ],
 )

@@ -377,8 +377,8 @@ def test_a_full_disk_is_named_and_what_is_whole_gets_out(stand: Stand) -> None:
     assert status.error is not None and status.error.startswith("disk full on the machine: raise resources.disk_size")
 
 
-def test_max_run_counts_from_the_agents_start(stand: Stand) -> None:
-    stand.start("sleep 60", setup="sleep 0.5", max_run_s=1.0, grace_seconds=1.0)
+def test_a_limit_counts_from_the_agents_start(stand: Stand) -> None:
+    stand.start("sleep 60", setup="sleep 0.5", limit_s=1.0, limit_words="max_run of 1 s", grace_seconds=1.0)
     status = stand.end()
     assert (status.phase, status.failure) == ("failed", "max_run")
     assert status.run_seconds < 2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -49,6 +50,8 @@ def test_an_agent_that_does_not_answer_is_ended_at_the_limit_itself(tmp_path: Pa
     world = long_world()
     bench = Bench(tmp_path, world, budget_usd=Decimal("0.30"), checkpoint_interval=OFTEN)
     bench.run(until=lambda: any(a.step >= 100 for a in world.agents.values()))
+    (agent,) = world.agents.values()
+    agent.config = replace(agent.config, limit_s=None)  # nor does it keep the limit by itself
     world.cut = True
     record = bench.run()
     assert record.outcome is EndReason.BUDGET
@@ -106,7 +109,7 @@ def test_a_pool_whose_price_now_is_too_high_is_not_launched(tmp_path: Path) -> N
 
 
 def test_a_machine_whose_price_rises_saves_and_makes_room_for_another(tmp_path: Path) -> None:
-    world = World(total_steps=9000)
+    world = World(total_steps=4300)
     pools = (offering("use1-az1", "0.15"), offering("use1-az2", "0.16"))
     bench = Bench(tmp_path, world, pools, resources=CAPPED)
     bench.run(until=lambda: any(a.step >= 100 for a in world.agents.values()))
@@ -160,3 +163,50 @@ def test_no_series_of_prices_and_interruptions_passes_the_budget_by_more_than_a_
     latest = world.objects.objects.get(Keys(record.prefix).latest)
     if latest is not None and any(a.last_step for a in record.attempts):
         assert latest_from_json(latest).step is not None
+
+
+@pytest.mark.parametrize(
+    ("limits", "outcome"),
+    [({"budget_usd": Decimal("0.50")}, EndReason.BUDGET), ({"max_run_s": 1200.0}, EndReason.MAX_RUN)],
+)
+def test_a_machine_keeps_the_limits_while_nobody_watches(
+    tmp_path: Path, limits: dict[str, object], outcome: EndReason
+) -> None:
+    world = long_world()
+    bench = Bench(tmp_path, world, checkpoint_interval=OFTEN, **limits)
+    bench.run(until=lambda: any(a.step >= 100 for a in world.agents.values()))
+    for _ in range(60):  # the laptop sleeps
+        world.clock.sleep(30)
+    assert world.cloud.live() == []
+    record = bench.run()
+    assert (record.outcome, record.attempts[0].end_reason) == (outcome, outcome)
+    (agent,) = world.agents.values()
+    assert agent.failure == ("budget" if outcome is EndReason.BUDGET else "max_run")
+    assert record.collected and agent.durable == agent.step
+    if "budget_usd" in limits:
+        ran_s = (world.cloud.instances[agent.instance_id].shutting_down_at or 0) - agent.started_at
+        assert 1200 - 180 < ran_s < 1200, "0.50 USD at 1.50 an hour, less what it takes to save and go"
+
+
+def test_a_second_machine_is_told_what_is_left_not_the_whole(tmp_path: Path) -> None:
+    world = long_world()
+    bench = Bench(tmp_path, world, max_run_s=3000.0, checkpoint_interval=OFTEN)
+    bench.run(until=lambda: any(a.step >= 500 for a in world.agents.values()))
+    world.cloud.interrupt(world.cloud.live()[0].instance_id)
+    bench.run(until=lambda: len(world.agents) == 2)
+    first, second = (a.config.limit_s or 0.0 for a in world.agents.values())
+    assert first - second == pytest.approx(500 + 30, abs=90)
+    ends = [i.request.user_data for i in world.cloud.instances.values()]
+    assert all("hard=" in text for text in ends) and ends[0] != ends[1]
+
+
+def test_a_machine_that_stopped_for_a_price_which_has_fallen_since_is_no_end(tmp_path: Path) -> None:
+    world = long_world()
+    bench = Bench(tmp_path, world, budget_usd=Decimal("3.00"), checkpoint_interval=OFTEN)  # two hours, it believes
+    bench.run(until=lambda: any(a.step >= 100 for a in world.agents.values()))
+    world.cloud.prices = {o.pool: Decimal("0.15") for o in OFFERINGS}
+    world.clock.sleep(3600)
+    bench.run(until=lambda: any(a.phase == "failed" for a in world.agents.values()))
+    record = bench.run(until=lambda: len(world.agents) == 2)
+    assert record.attempts[0].end_reason is EndReason.BUDGET and record.outcome is None
+    assert bill(record, world.clock.now()).usd < Decimal("2.00")

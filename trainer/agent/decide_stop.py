@@ -23,6 +23,7 @@ class Reason(Enum):
     STOP = "stop"  # the controller asked
     GOING_DOWN = "going-down"  # the machine shuts down under us
     MAX_RUN = "max-run"
+    BUDGET = "budget"
     FENCED = "fenced"  # a newer generation exists
 
     @property
@@ -64,7 +65,7 @@ def merge(current: Stop | None, new: Stop) -> Stop:
     if current is None:
         return new
     deadline = min(current.deadline_at, new.deadline_at)
-    rank = {Reason.STOP: 0, Reason.MAX_RUN: 1}
+    rank = {Reason.STOP: 0, Reason.MAX_RUN: 1, Reason.BUDGET: 1}
     reason, detail = current.reason, current.detail
     if rank.get(new.reason, 2) > rank.get(reason, 2):
         reason, detail = new.reason, new.detail
@@ -95,8 +96,8 @@ def verdict(*, stop: Stop | None, exit_code: int | None, done: bool, last_line: 
         return Verdict("stopped", "a newer generation runs this job; this one publishes nothing any more")
     if done:
         return Verdict("done")
-    if stop is not None and stop.reason is Reason.MAX_RUN:
-        return Verdict("failed", stop.detail, "max_run")
+    if stop is not None and stop.reason in (Reason.MAX_RUN, Reason.BUDGET):
+        return Verdict("failed", stop.detail, "budget" if stop.reason is Reason.BUDGET else "max_run")
     if stop is not None:
         return Verdict("stopped")
     if exit_code == 0:

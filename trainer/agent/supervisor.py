@@ -306,9 +306,10 @@ class Supervisor:
             self._ask(Stop(Reason.GOING_DOWN, now, now + min(GOING_DOWN_GRACE_S, config.grace_seconds)))
         elif self._places.stop.exists():  # its deadline is by another machine's clock: ours counts
             self._ask(Stop(Reason.STOP, now, now + config.grace_seconds))
-        elif config.max_run_s is not None and time.monotonic() - state.started > config.max_run_s:
-            words = f"max_run of {config.max_run_s:g} s is over at step {state.progress.step}; raise max_run to go on"
-            self._ask(Stop(Reason.MAX_RUN, now, now + config.grace_seconds, words))
+        elif config.limit_s is not None and time.monotonic() - state.started > config.limit_s:
+            words = f"{config.limit_words} is used up at step {state.progress.step}: raise it to go on"
+            reason = Reason.BUDGET if config.limit == "budget" else Reason.MAX_RUN
+            self._ask(Stop(reason, now, now + config.grace_seconds, words))
 
     def _ask(self, new: Stop) -> None:
         """A stop request: the file first. A job that saves by itself needs no more."""
