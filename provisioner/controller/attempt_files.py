@@ -47,11 +47,12 @@ class AttemptFiles:
         if not path.exists():
             host = self._pair(f"attempt-{attempt.generation}.host-key", f"host of {self._record.job_id}")
             client = self._pair("client-key", f"cloudtrain {self._record.job_id}")
+            asked_at = attempt.launch_asked_at or attempt.claimed_at  # the computer may have slept since the claim
             text = cloud_config(
                 client_public_key=client.public,
                 host_private_key=host.private,
                 host_public_key=host.public,
-                boot_deadline_at=attempt.claimed_at + BOOT_DEADLINE_S,
+                boot_deadline_at=asked_at + BOOT_DEADLINE_S,
                 hard_deadline_at=hard_deadline_at,
             )
             _write_once(path, text)

@@ -138,6 +138,11 @@ def launched(attempt: Attempt, machine: Machine, now: float) -> Attempt:
     )
 
 
+def _asked_at(attempt: Attempt) -> float:
+    """When its machine was made, as far as is known: this computer may have slept since the claim."""
+    return max(attempt.claimed_at, attempt.launch_asked_at or 0.0, attempt.launched_at or 0.0)
+
+
 def _booting(attempt: Attempt, machine: Machine, now: float, leaving: EndReason | None, limits: Limits) -> Step:
     if leaving is not None:
         return end(attempt, leaving, None, now)
@@ -146,7 +151,7 @@ def _booting(attempt: Attempt, machine: Machine, now: float, leaving: EndReason 
         if attempt.notice_at is not None and now - attempt.notice_at > limits.notice_grace_s:
             return end(attempt, EndReason.INTERRUPTED, "EC2 gave notice and did not take the machine", now)
         return Step(attempt)
-    if now - attempt.claimed_at > limits.boot_s:
+    if now - _asked_at(attempt) > limits.boot_s:
         minutes = limits.boot_s / 60
         return end(attempt, EndReason.BOOT_TIMEOUT, f"no agent {minutes:.0f} min after the launch", now)
     if machine.state is MachineState.RUNNING and machine.addressed:
@@ -261,7 +266,7 @@ def _looked_for(attempt: Attempt, machine: Machine | None, now: float, limits: L
     if machine is not None:
         return replace(attempt, unseen_since=None), False
     since = now if attempt.unseen_since is None else attempt.unseen_since
-    doubted = now - attempt.claimed_at < limits.unseen_s or now - since < limits.gone_unseen_s
+    doubted = now - _asked_at(attempt) < limits.unseen_s or now - since < limits.gone_unseen_s
     return replace(attempt, unseen_since=since), doubted
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import BinaryIO
 
@@ -67,6 +68,19 @@ def test_a_machine_that_trained_unseen_because_every_answer_was_lost_has_done_it
     monkeypatch.setattr(world, "run", unanswered)
     record = bench.run()
     assert (record.status, len(record.attempts)) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_a_computer_that_slept_before_its_launch_gives_the_machine_its_whole_time_to_boot(
+    bench: Bench, world: World
+) -> None:
+    bench.run(until=lambda: bool(bench.store.get(bench.record.job_id).record.attempts))
+    world.clock.advance(3 * 3600)
+    record = bench.run()
+    assert (record.status, record.failures, len(record.attempts)) == (JobStatus.SUCCEEDED, 0, 1)
+    (instance,) = world.cloud.instances.values()
+    deadlines = [float(found) for found in re.findall(r"^ *(?:at|hard)=(\d+)$", instance.request.user_data, re.MULTILINE)]
+    assert len(deadlines) == 2
+    assert min(deadlines) > instance.launched_at + 1700
 
 
 def test_a_home_that_wakes_after_another_ended_the_job_clears_away_what_it_just_made(
