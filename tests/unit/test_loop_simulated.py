@@ -78,7 +78,9 @@ def test_a_computer_that_slept_before_its_launch_gives_the_machine_its_whole_tim
     record = bench.run()
     assert (record.status, record.failures, len(record.attempts)) == (JobStatus.SUCCEEDED, 0, 1)
     (instance,) = world.cloud.instances.values()
-    deadlines = [float(found) for found in re.findall(r"^ *(?:at|hard)=(\d+)$", instance.request.user_data, re.MULTILINE)]
+    deadlines = [
+        float(found) for found in re.findall(r"^ *(?:at|hard)=(\d+)$", instance.request.user_data, re.MULTILINE)
+    ]
     assert len(deadlines) == 2
     assert min(deadlines) > instance.launched_at + 1700
 
