@@ -352,8 +352,9 @@ class Observed:
     reports: tuple[AgentStatus, ...] = ()  # the newest of each generation, over SSH or from the bucket
     silent_s: tuple[tuple[int, float], ...] = ()  # generation, seconds that its status was read and did not change
     unanswered_s: tuple[tuple[int, float], ...] = ()  # generation, seconds without an answer over SSH
-    unreachable_s: tuple[tuple[int, float], ...] = ()  # generation, seconds without an answer over SSH or a checkpoint
+    unreachable_s: tuple[tuple[int, float], ...] = ()  # generation, seconds without an answer over SSH or a beat
     words_unknown: tuple[int, ...] = ()  # generations whose last words could not be looked up in the bucket
+    looked_at: float | None = None  # when this controller last looked before; None: it has not
     wanted: str = "run"  # "run" | "stop" | "cancel"
     cloud_gone: bool = False
 

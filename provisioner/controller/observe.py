@@ -38,7 +38,8 @@ class Observer:
         self._silent_s: dict[int, float] = {}
         self._unanswered_s: dict[int, float] = {}
         self._unreachable_s: dict[int, float] = {}
-        self._published: dict[int, tuple[float, str | None]] = {}  # when the pointer was read, and its ETag
+        self._beats: dict[int, tuple[float, str | None]] = {}  # when the bucket was asked for a beat, and its ETag
+        self._unasked_s: dict[int, float] = {}  # without an answer over SSH, since the bucket was asked
         self._words_unknown: set[int] = set()
         self._targets: dict[int, Target] = {}
         self._looked_at: float | None = None
@@ -57,7 +58,7 @@ class Observer:
                 return Observed(machines=None, wanted=wanted, cloud_gone=True)
             except CloudUnreachable as error:
                 machines, self.trouble = None, str(error)
-        seen = Observed(machines=machines, wanted=wanted)
+        seen = Observed(machines=machines, wanted=wanted, looked_at=self._looked_at)
         now = self._reach.clock.now()
         # A pause of ours, such as a suspended laptop, is no silence of theirs.
         gap_s = 0.0 if self._looked_at is None else min(max(0.0, now - self._looked_at), LOOK_GAP_S)
@@ -82,37 +83,58 @@ class Observer:
     def _hear(self, record: JobRecord, attempt: Attempt, machine: Machine | None, gap_s: float) -> None:
         generation = attempt.generation
         known = self._reports.get(generation)
-        heard = None
+        heard, beat = None, None
         if machine is not None and machine.state is MachineState.RUNNING and machine.addressed:
             heard = self._ask(attempt, machine)
-            self._measure(record, generation, heard, known, gap_s)
+            if heard is not None:
+                self._measure(generation, heard, known, gap_s)
+            else:
+                beat = self._overhear(record, generation, gap_s)
+        elif machine is None or machine.gone:
+            beat = self._last_beat(record, generation)
         if heard is None and (known is None or known.phase not in FINAL_PHASES):
-            heard = self._last_words(record, generation)
+            newer = beat if beat is not None and (known is None or beat.heartbeat_at > known.heartbeat_at) else None
+            heard = self._last_words(record, generation) or newer
         if heard is not None and heard.generation == generation:
             self._reports[generation] = heard
 
-    def _measure(
-        self, record: JobRecord, generation: int, heard: AgentStatus | None, known: AgentStatus | None, gap_s: float
-    ) -> None:
-        """How long the agent has stood still, and how long nothing has been heard at all."""
-        if heard is not None:
-            self._unanswered_s[generation] = self._unreachable_s[generation] = 0.0
-            still = heard == known and heard.phase not in FINAL_PHASES
-            self._silent_s[generation] = self._silent_s.get(generation, 0.0) + gap_s if still else 0.0
-            return
+    def _measure(self, generation: int, heard: AgentStatus, known: AgentStatus | None, gap_s: float) -> None:
+        """How long the agent has stood still."""
+        self._unanswered_s[generation] = self._unreachable_s[generation] = self._unasked_s[generation] = 0.0
+        still = heard == known and heard.phase not in FINAL_PHASES
+        self._silent_s[generation] = self._silent_s.get(generation, 0.0) + gap_s if still else 0.0
+
+    def _overhear(self, record: JobRecord, generation: int, gap_s: float) -> AgentStatus | None:
+        """SSH has no answer, which says nothing about the machine: its beat in the bucket tells whether it lives.
+
+        The beat where it is a new one. While the bucket does not answer either, no time counts against the machine.
+        """
+        now = self._reach.clock.now()
         self._unanswered_s[generation] = self._unanswered_s.get(generation, 0.0) + gap_s
-        self._unreachable_s[generation] = self._unreachable_s.get(generation, 0.0) + gap_s
-        read_at, etag = self._published.get(generation, (0.0, None))
-        if self._reach.clock.now() - read_at < LOOK_GAP_S:
-            return
+        self._unasked_s[generation] = self._unasked_s.get(generation, 0.0) + gap_s
+        asked_at, etag = self._beats.get(generation, (float("-inf"), None))
+        if now - asked_at < LOOK_GAP_S:
+            return None
+        unasked_s = self._unasked_s.pop(generation)
         try:
-            found = self._reach.objects.get(Keys(record.prefix).latest)
+            found = self._reach.objects.get(Keys(record.prefix).beat(generation))
         except CloudUnreachable:
-            return
-        newest = found[1] if found else None
-        if etag is not None and newest != etag:
-            self._unreachable_s[generation] = 0.0  # it publishes checkpoints: it lives, we just can't reach it
-        self._published[generation] = (self._reach.clock.now(), newest)
+            self._beats[generation] = (now, etag)
+            return None
+        self._beats[generation] = (now, found[1] if found is not None else None)
+        if found is None or found[1] == etag:
+            self._unreachable_s[generation] = self._unreachable_s.get(generation, 0.0) + unasked_s
+            return None
+        self._unreachable_s[generation] = 0.0
+        return _status(found[0])
+
+    def _last_beat(self, record: JobRecord, generation: int) -> AgentStatus | None:
+        """Until when a machine that is gone has lived, to the minute."""
+        try:
+            found = self._reach.objects.get(Keys(record.prefix).beat(generation))
+        except CloudUnreachable:
+            return None
+        return _status(found[0]) if found is not None else None
 
     def _target(self, attempt: Attempt, machine: Machine) -> Target:
         target = self._reach.target(attempt, machine)
@@ -127,10 +149,7 @@ class Observer:
             self._pull_log(attempt, target)
         except RemoteError:
             return None
-        try:
-            return status_from_json(raw) if raw else None
-        except (ValueError, TypeError, AttributeError):
-            return None
+        return _status(raw) if raw else None
 
     def _pull_log(self, attempt: Attempt, target: Target) -> None:
         """Append what is new in the job's log to our copy, which ``logs -f`` follows."""
@@ -152,7 +171,11 @@ class Observer:
         except CloudUnreachable:
             self._words_unknown.add(generation)
             return None
-        try:
-            return status_from_json(found[0]) if found else None
-        except (ValueError, TypeError, AttributeError):
-            return None
+        return _status(found[0]) if found else None
+
+
+def _status(raw: bytes) -> AgentStatus | None:
+    try:
+        return status_from_json(raw)
+    except (ValueError, TypeError, AttributeError):
+        return None

@@ -57,7 +57,8 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
     if machine is not None and attempt.unseen_since is not None:
         attempt = replace(attempt, unseen_since=None)  # each absence is judged by itself
     if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
-        attempt = replace(attempt, running_at=now)
+        since = machine.launched_at if seen.looked_at is None else max(machine.launched_at, seen.looked_at)
+        attempt = replace(attempt, running_at=min(now, since))  # at the earliest, where nobody looked for a while
     attempt, doubted = _looked_for(attempt, machine, now, limits)
     if doubted:
         return Step(attempt)
