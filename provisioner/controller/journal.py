@@ -91,7 +91,13 @@ class Journal:
 
     def look_again(self) -> None:
         """Raise DrivenElsewhere where another home has taken the job over. A silent bucket says nothing."""
-        with contextlib.suppress(CloudUnreachable, CloudGone, AccessError):
+        with contextlib.suppress(CloudUnreachable):
+            self.confirm()
+
+    def confirm(self) -> None:
+        """Raise DrivenElsewhere where another home has taken the job over, CloudUnreachable where that can't be told
+        now. A bucket that refuses us, or is gone, will not tell it later either."""
+        with contextlib.suppress(CloudGone, AccessError):
             see_ours(self.record, self._objects)
 
     def save_locally(self, record: JobRecord) -> None:

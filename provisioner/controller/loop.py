@@ -25,6 +25,9 @@ log = logging.getLogger("cloudtrain.loop")
 QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
 TROUBLE_PAUSE_S = 2.0
 ASK_DRIVER_S = 60.0  # whether the job is still ours: where nothing happens, no save would tell
+SLEPT_S = (
+    20.0  # a pause that nobody asked for: this computer slept, or was stopped. Another may have taken the job over
+)
 REQUEST_ID = re.compile(r" \(request [^)]*\)")  # differs with each call, and would make old news new
 PAUSE_S = {"aws": (3.0, 5.0), "local": (0.05, 0.5)}  # between passes: while a machine comes up, and while it works
 
@@ -48,7 +51,8 @@ class JobLoop:
         self._store = store
         self._clock = clock
         self._quiet_saved_at = 0.0
-        self._asked_driver_at = clock.now()
+        self._asked_driver_at = self._awake_at = clock.now()
+        self._unsure = False  # whether the job is still ours: since a pause, the bucket has not said so
         self._first_step_at: float | None = None
         self._told: set[str] = set()
         self._seen = Observed(machines=None)  # the newest look, for the live view
@@ -80,6 +84,7 @@ class JobLoop:
                 troubles += 1
             if pause:
                 self._clock.sleep(pause)
+                self._notice_pause(pause)
 
     def _resting(self) -> bool:
         """Over; or stopped, and nobody has asked for more since."""
@@ -103,6 +108,7 @@ class JobLoop:
         """Observe, decide, save, act. Returns whether something other than progress changed."""
         record = self._journal.record
         wanted = self._store.wanted(record.job_id)
+        self._notice_pause()
         if self._clock.now() - self._asked_driver_at > ASK_DRIVER_S:
             self._asked_driver_at = self._clock.now()
             self._journal.look_again()
@@ -120,6 +126,8 @@ class JobLoop:
 
     def _act(self, effects: tuple[Effect, ...], seen: Observed) -> None:
         for effect in effects:
+            if not self._may_act():
+                return
             try:
                 outcome = self._parts.effects.perform(self._journal.record, effect)
             except CloudGone:
@@ -132,6 +140,24 @@ class JobLoop:
             if outcome is not None:
                 record, now = self._journal.record, self._clock.now()
                 self._keep(absorb(record, outcome, now, limits_of(record.cloud)), seen)
+
+    def _notice_pause(self, planned_s: float = 0.0) -> None:
+        now = self._clock.now()
+        self._unsure = self._unsure or now - self._awake_at - planned_s > SLEPT_S
+        self._awake_at = now
+
+    def _may_act(self) -> bool:
+        """Not after a pause, until the bucket has said whose the job is: what was decided before it may end a machine
+        that another computer drives by now. What is not done here is decided again in the next pass."""
+        self._notice_pause()
+        if self._unsure:
+            try:
+                self._journal.confirm()
+            except CloudUnreachable as error:
+                self._unkept = error
+                return False
+            self._unsure = False
+        return True
 
     def _tell(self, error: CloudtrainError) -> None:
         """Each trouble once in the history, and the newest in the live view."""
