@@ -274,6 +274,7 @@ class JobRecord:
     avoid: tuple[Avoid, ...] = ()
     failures: int = 0
     preemptions: int = 0
+    late_at: float | None = None  # its deadline was seen to have passed; it goes on
     outcome: EndReason | None = None  # set once the job needs no further attempt
     detail: str | None = None  # one line for the person
     collected: bool = False  # results and logs are home

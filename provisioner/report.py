@@ -287,7 +287,7 @@ def usd_per_hour(record: JobRecord) -> float | None:
 def exit_code(record: JobRecord) -> int:
     """The exit code of a command that waited for the job."""
     if record.status is JobStatus.SUCCEEDED:
-        return errors.EXIT_OK
+        return errors.EXIT_OK if record.late_at is None else errors.EXIT_LIMIT
     if record.status is JobStatus.CANCELLED:
         return errors.EXIT_CANCELLED
     if record.status is not JobStatus.FAILED:

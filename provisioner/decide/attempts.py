@@ -232,11 +232,12 @@ def _stop(
 def _finished(attempt: Attempt, report: AgentStatus, now: float, limits: Limits, leaving: EndReason | None) -> Step:
     if report.phase == "done":
         return end(attempt, EndReason.SUCCEEDED, None, now)
-    if report.phase == "failed":
-        return end(attempt, _fault(report), report.error, now)
+    fault = _fault(report, attempt) if report.phase == "failed" else None
+    if fault is not None and fault is not EndReason.INTERRUPTED:
+        return end(attempt, fault, report.error, now)
     if report.fenced:
         return end(attempt, EndReason.FENCED, "a newer generation exists", now)
-    if attempt.notice_at is None or leaving is not None:
+    if attempt.notice_at is None or leaving not in (None, EndReason.PREEMPTIONS, EndReason.TOO_DEAR):
         return end(attempt, leaving or EndReason.MACHINE_LOST, report.error, now)
     # Saved after a notice: the next generation may launch while this machine waits for EC2 (its first hour is free).
     deadline = report.notice_deadline_at or attempt.notice_at
@@ -288,7 +289,7 @@ def _machine_went(
     if report is not None and report.phase == "done":
         return Step(ended(attempt, EndReason.SUCCEEDED, None, now))
     if report is not None and report.phase == "failed":
-        return Step(ended(attempt, _fault(report), report.error, now))
+        return Step(ended(attempt, _fault(report, attempt), report.error, now))
     if leaving is not None and attempt.stop_asked_at is not None:
         return Step(ended(attempt, leaving, None, now))  # it stopped as it was asked, and powered off
     if (
@@ -322,8 +323,8 @@ def _ended_by_cloud(machine: Machine) -> bool:
     return machine.taken_by_cloud and not (machine.state_reason or "").startswith("Client.")
 
 
-def _fault(report: AgentStatus) -> EndReason:
-    """Whose fault a failed attempt was."""
+def _fault(report: AgentStatus, attempt: Attempt) -> EndReason:
+    """Whose fault a failed attempt was. A run that fails on a machine which EC2 takes is no failure of the job's."""
     faults = {
         "machine": EndReason.MACHINE_UNFIT,
         "image": EndReason.IMAGE_UNFIT,
@@ -331,7 +332,8 @@ def _fault(report: AgentStatus) -> EndReason:
         "max_run": EndReason.MAX_RUN,
         "budget": EndReason.BUDGET,
     }
-    return faults.get(report.failure or "", EndReason.JOB_FAILED)
+    by_itself = EndReason.JOB_FAILED if attempt.notice_at is None else EndReason.INTERRUPTED
+    return faults.get(report.failure or "", by_itself)
 
 
 def _words_awaited(

@@ -31,6 +31,10 @@ def conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: 
     )
     if record.outcome is None and new.leave is None and _pays_for_more(record, new, now, limits):
         return record, lines
+    if reason is EndReason.JOB_FAILED and record.outcome is None:
+        failed, most = sum(a.end_reason is reason for a in record.attempts), record.spec.recovery.max_failures
+        if failed <= most:
+            return record, [*lines, f"it starts again from its last checkpoint: failure {failed} of {most} allowed"]
     if reason in last_words:
         if record.outcome in (None, EndReason.STOPPED):  # it was over before it could stop
             record = replace(record, outcome=reason, detail=new.end_detail)

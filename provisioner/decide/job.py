@@ -7,6 +7,7 @@ any effect, so that a controller that dies between any two lines finds its inten
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from cloudtrain.provisioner.decide import attempts as at
 from cloudtrain.provisioner.decide.effects import Collect, Effect, KeepSnapshot, Sweep, Terminate
@@ -42,6 +43,8 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
     record, events = _wanted(record, seen)
     if record.outcome is EndReason.STOPPED and record.finished_at is not None:
         return Decision(replace(record, status=JobStatus.STOPPED), (), tuple(events))
+    record, lines = _late(record, now)
+    events += lines
     before = record.attempts
     steps = [
         at.Step(attempt)
@@ -86,6 +89,15 @@ def _wanted(record: JobRecord, seen: Observed) -> tuple[JobRecord, list[str]]:
         again = replace(record, outcome=None, detail=None, finished_at=None, collected=False, swept=False)
         return replace(again, collect_trouble=None, closing_tries=0), ["resuming"]
     return record, []
+
+
+def _late(record: JobRecord, now: float) -> tuple[JobRecord, list[str]]:
+    """Whether the deadline has passed, said once: it ends nothing."""
+    spec = record.spec
+    if spec.deadline_s is None or record.late_at is not None or now <= record.created_at + spec.deadline_s:
+        return record, []
+    passed = datetime.fromtimestamp(record.created_at + spec.deadline_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return replace(record, late_at=now), [f"its deadline, {passed}, has passed: it goes on, and ends with exit code 5"]
 
 
 def refused(record: JobRecord, detail: str, now: float) -> JobRecord:
