@@ -130,6 +130,16 @@ def cli(ctx: click.Context) -> None:
 
 def main(args: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Every error is one line on stderr, never a traceback."""
+    try:
+        code = _outcome(args)
+    except KeyboardInterrupt:  # one more, while something was said of the first
+        code = EXIT_INTERRUPTED
+    if args is None:  # we are the whole process, and all is said: a late Ctrl-C would end it with a traceback
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
+
+def _outcome(args: list[str] | None) -> int:
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -148,8 +158,6 @@ def main(args: list[str] | None = None) -> int:
     except click.ClickException as error:
         return _complain(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        if args is None:  # we are the whole process, and it ends now: one more Ctrl-C has nothing to interrupt
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _complain("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         return _left_alone()

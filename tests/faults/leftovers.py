@@ -78,8 +78,11 @@ def doubled(person: Person, record: JobRecord) -> list[str]:
     return wrong
 
 
-def misrecorded(person: Person, job_id: str) -> list[str]:
-    """Where the record, its copy in the bucket, the results or the bill of a job that succeeded are not right."""
+def misrecorded(person: Person, job_id: str, absent_s: float = 0.0) -> list[str]:
+    """Where the record, its copy in the bucket, the results or the bill of a job that succeeded are not right.
+
+    ``absent_s``: so long nobody looked, and so much more may be on the bill, never less.
+    """
     record = SqliteStore(person.home / "jobs.db").get(job_id).record
     clients = Clients("local", local_endpoint=person.cloud().endpoint_url)
     wrong = []
@@ -99,7 +102,7 @@ def misrecorded(person: Person, job_id: str) -> list[str]:
             wrong += [f"attempt {attempt.generation} costs {line.usd} without a machine"] if line.usd else []
             continue
         seconds = life["ended_at"] - life["created_at"]
-        if not -BILL_TOLERANCE_S <= line.seconds - seconds <= BILL_TOLERANCE_S + 2:
+        if not -BILL_TOLERANCE_S <= line.seconds - seconds <= BILL_TOLERANCE_S + 2 + absent_s:
             wrong.append(f"attempt {attempt.generation}: {line.seconds:.1f} s on the bill, {seconds:.1f} s lived")
         if line.usd <= 0 and not line.free:
             wrong.append(f"attempt {attempt.generation} is not on the bill")
