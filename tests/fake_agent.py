@@ -90,6 +90,7 @@ class World:
         self.most_live = 0
         self.most_live_of_one = 0
         self.host_keys: dict[str, str] = {}  # instance id -> what its sshd serves with, where it has changed that
+        self.refused_deadlines = 0  # so many machines, from now on, can't move their dead-man switch
         self.refused_keys = 0  # connections that showed a host key which was not pinned
 
     def tick(self) -> None:
@@ -170,6 +171,11 @@ class World:
         if "stop.json" in command:
             self.agents[instance_id].stop_at = self.clock.now() + SAVE_S
             return RunResult(0, b"", b"")
+        if "cloudtrain/arm" in command and self.refused_deadlines > 0:
+            self.refused_deadlines -= 1
+            return RunResult(
+                1, b"", b"printf: I/O error\ncloudtrain: is the disk full?, the deadline stays as it was\n"
+            )
         if stdin is None:
             return RunResult(0, b"", b"")
         with tarfile.open(fileobj=io.BytesIO(stdin.read())) as tar:

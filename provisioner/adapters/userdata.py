@@ -45,10 +45,11 @@ case "${1:-}" in
   *[!0-9]*) echo "cloudtrain: $1 is not a time in seconds" >&2; exit 2 ;;
   *) new=$1 ;;
 esac
-drop() { rm -f "$dir/deadline.new"; echo "cloudtrain: the deadline stays as it was" >&2; exit 1; }
+drop() { rm -f "$dir/deadline.new"; echo "cloudtrain: $1, the deadline stays as it was" >&2; exit 1; }
 if [ -n "$new" ]; then
   at=$new
-  { printf '%s\n' "$new" >"$dir/deadline.new" && sync "$dir/deadline.new"; } || drop
+  { printf '%s\n' "$new" >"$dir/deadline.new" && sync "$dir/deadline.new"; } ||
+    drop "$dir can't be written, is the disk full?"
 elif [ -r "$dir/deadline" ]; then
   kept=$(cat "$dir/deadline")
   case "$kept" in
@@ -60,13 +61,14 @@ if [ "$hard" -gt 0 ] && [ "$at" -gt "$hard" ]; then at=$hard; fi
 if [ "${1:-}" = show ]; then echo "$at"; exit 0; fi
 now=$(date +%s)
 if [ "$at" -le "$now" ]; then exec "$dir/poweroff"; fi
-when=$(date -u -d "@$at" '+%Y-%m-%d %H:%M:%S UTC' 2>/dev/null || date -u -r "$at" '+%Y-%m-%d %H:%M:%S UTC') || drop
+when=$(date -u -d "@$at" '+%Y-%m-%d %H:%M:%S UTC' 2>/dev/null || date -u -r "$at" '+%Y-%m-%d %H:%M:%S UTC') ||
+  drop "$at is no date"
 unit="cloudtrain-deadline-$now-$$"
 systemd-run --no-block --unit="$unit" --on-calendar="$when" --timer-property=AccuracySec=1s \
   --timer-property=DefaultDependencies=no --timer-property=IgnoreOnIsolate=yes \
-  --property=DefaultDependencies=no "$dir/poweroff" || drop
+  --property=DefaultDependencies=no "$dir/poweroff" || drop "systemd takes no timer"
 if [ -n "$new" ]; then
-  mv "$dir/deadline.new" "$dir/deadline" || { systemctl stop "$unit.timer"; drop; }
+  mv "$dir/deadline.new" "$dir/deadline" || { systemctl stop "$unit.timer"; drop "$dir can't be written"; }
 fi
 if [ -s "$run/armed" ]; then systemctl stop "$(cat "$run/armed").timer" 2>/dev/null; fi
 echo "$unit" >"$run/armed"

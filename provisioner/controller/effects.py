@@ -253,8 +253,7 @@ class Effects:
             result = self._reach.remote.run(target, ship_command(image.venv), stdin=stream, timeout_s=timeout_s)
         answer = _last_json(result.stdout)
         if answer.get("ok") is True:
-            self._extend_deadline(record, attempt, target)
-            return Shipped(attempt.generation)
+            return self._extend_deadline(record, attempt, target)
         words = answer.get("error") or result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
         text = f"the machine refused the job: {str(words).splitlines()[-1]}"
         return ShipRefused(attempt.generation, text, image=answer.get("image") is True)
@@ -266,13 +265,16 @@ class Effects:
         longest = attempt.claimed_at + LIFETIME_S
         return longest if limit is None else min(longest, now + limit[0] + LIFETIME_SLACK_S)
 
-    def _extend_deadline(self, record: JobRecord, attempt: Attempt, target: Target) -> None:
-        """From the boot deadline to the hard one. A machine whose switch was not seen armed does not count as ready."""
+    def _extend_deadline(self, record: JobRecord, attempt: Attempt, target: Target) -> Outcome:
+        """From the boot deadline to the hard one. A machine whose switch does not move would end in the middle of its
+        work: it does not count as ready, and another one is taken."""
         at_s = self._dead_at(record, attempt)
         result = self._reach.remote.run(target, extend_command(at_s), timeout_s=COMMAND_TIMEOUT_S)
         if result.exit_code != 0:
             words = result.stderr.decode(errors="replace").strip() or f"exit {result.exit_code}"
-            raise RemoteError(f"the dead-man switch could not be set: {words.splitlines()[-1]}")
+            text = f"the machine's dead-man switch could not be set: {words.splitlines()[-1]}"
+            return ShipRefused(attempt.generation, text)
+        return Shipped(attempt.generation)
 
     def _request_stop(self, attempt: Attempt, machine: Machine) -> Outcome | None:
         if not machine.addressed:

@@ -251,3 +251,15 @@ def test_records_survive_their_own_codec(bench: Bench, world: World) -> None:
     record = bench.run()
     assert decode(encode(record)) == record
     assert decode(world.objects.objects[record_key(record.job_id)]).status is JobStatus.SUCCEEDED
+
+
+def test_a_machine_whose_switch_does_not_move_is_told_and_replaced(bench: Bench, world: World) -> None:
+    # It would end itself in the middle of its work.
+    world.refused_deadlines = 1
+    record = bench.run()
+    assert record.status is JobStatus.SUCCEEDED
+    one, two = record.attempts
+    assert one.end_reason is EndReason.MACHINE_UNFIT and two.end_reason is EndReason.SUCCEEDED
+    assert one.end_detail is not None and one.end_detail.startswith("the machine's dead-man switch could not be set: ")
+    assert "the deadline stays as it was" in one.end_detail
+    nothing_left(world)
