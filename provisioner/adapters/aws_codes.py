@@ -193,6 +193,9 @@ ROWS: dict[str, Row] = {
     ),
     "IncorrectInstanceState": Row(Kind.REFUSED, Scope.RESOURCE),
     "DependencyViolation": Row(Kind.REFUSED, Scope.RESOURCE),
+    "InvalidGroup.InUse": Row(Kind.REFUSED, Scope.RESOURCE),
+    "InvalidNetworkInterface.InUse": Row(Kind.REFUSED, Scope.RESOURCE),
+    "VolumeInUse": Row(Kind.REFUSED, Scope.RESOURCE),
 }
 
 UNKNOWN_LAUNCH = Row(Kind.POOL, Scope.POOL, advice="this code is unknown here; the pool is not asked again today")

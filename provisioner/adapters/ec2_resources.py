@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 SSH_PORT = 22
 _FULL_S = 600.0
 # DeleteNetworkInterface says it with InvalidParameterValue ("is currently in use").
-_IN_USE = ("DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidParameterValue")
+IN_USE = (
+    *("DependencyViolation", "InvalidGroup.InUse", "VolumeInUse"),
+    *("InvalidNetworkInterface.InUse", "InvalidParameterValue"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +245,7 @@ def _not_deleted(states: Mapping[str, str], delete: Callable[[str], object]) -> 
             if state == "available":
                 delete(name)
         except ClientError as error:
-            if code_of(error) in _IN_USE:
+            if code_of(error) in IN_USE:
                 left.append(name)
             elif not code_of(error).endswith(".NotFound"):
                 raise

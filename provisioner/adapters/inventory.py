@@ -12,6 +12,7 @@ from cloudtrain.provisioner.adapters.aws_codes import Kind as ErrorKind
 from cloudtrain.provisioner.adapters.aws_codes import row
 from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of, translate, translated
 from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.adapters.ec2_resources import IN_USE
 from cloudtrain.provisioner.adapters.terminating import terminate
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.model import TAG_JOB, TAG_OWNER
@@ -146,18 +147,18 @@ class AwsInventory:
             Kind.VOLUME: lambda t: ec2.delete_volume(VolumeId=t.thing_id),
             Kind.INTERFACE: lambda t: ec2.delete_network_interface(NetworkInterfaceId=t.thing_id),
             Kind.GROUP: lambda t: ec2.delete_security_group(GroupId=t.thing_id),
-            Kind.KEY_PAIR: lambda t: ec2.delete_key_pair(KeyPairId=t.thing_id),
+            Kind.KEY_PAIR: lambda t: ec2.delete_key_pair(KeyName=t.name),
             Kind.UPLOAD: self._abort,
         }
         for thing in things:
-            if thing.state in ("in-use", "attaching", "detaching"):
-                yield thing.thing_id, f"{thing.thing_id} in {region} is in use"
-                continue
+            what = f"{thing.thing_id} in {region}"
             try:
                 calls[kind](thing)
             except ClientError as error:
-                if not _is_gone(error):
-                    yield thing.thing_id, _words(error, f"{thing.thing_id} in {region}")
+                if code_of(error) in IN_USE:
+                    yield thing.thing_id, f"{what} is in use"
+                elif not _is_gone(error):
+                    yield thing.thing_id, _words(error, what)
 
     def _abort(self, thing: Thing) -> None:
         s3 = self._clients.client("s3", thing.region)

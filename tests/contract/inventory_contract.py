@@ -79,7 +79,8 @@ class InventoryContract:
         world.until(machine)
         things = [t for kind in found for t in found[kind]]
         world.inventory.end(things)
-        assert world.inventory.end(things) == ()
+        refused = world.inventory.end(things)
+        assert refused == (), repr(refused)
 
     def test_buckets_are_there_or_not(self, world: World) -> None:
         assert world.inventory.bucket_region(world.bucket()) == REGION
