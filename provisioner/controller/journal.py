@@ -58,6 +58,11 @@ class Journal:
         """Whether the bucket has ever had a copy."""
         return self._etag is not None
 
+    @property
+    def owing(self) -> bool:
+        """Whether the bucket's copy is older than ours, because it did not answer when ours changed."""
+        return self._behind and self.kept
+
     def open(self) -> JobRecord:
         """Meet the bucket's copy: write the first one, or take up a newer one of our own. Raises DrivenElsewhere."""
         if self.record.status.final:

@@ -17,13 +17,14 @@ from cloudtrain.provisioner.decide.effects import Effect
 from cloudtrain.provisioner.decide.job import Decision, decide, refused
 from cloudtrain.provisioner.decide.limits import limits_of
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
-from cloudtrain.provisioner.model import JobRecord, JobStatus, Observed, Phase
+from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Observed, Phase
 from cloudtrain.provisioner.ports import Clock, Store
 
 log = logging.getLogger("cloudtrain.loop")
 
 QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
 TROUBLE_PAUSE_S = 2.0
+LAST_TRIES = 100  # of telling a silent bucket that a job is over: most of an hour
 ASK_DRIVER_S = 60.0  # whether the job is still ours: where nothing happens, no save would tell
 SLEPT_S = (
     20.0  # a pause that nobody asked for: this computer slept, or was stopped. Another may have taken the job over
@@ -54,6 +55,7 @@ class JobLoop:
         self._asked_driver_at = self._awake_at = clock.now()
         self._unsure = False  # whether the job is still ours: since a pause, the bucket has not said so
         self._first_step_at: float | None = None
+        self._last_tries = 0
         self._told: set[str] = set()
         self._seen = Observed(machines=None)  # the newest look, for the live view
         self._unkept: CloudtrainError | None = None  # why the bucket's copy could not be written in this pass
@@ -64,6 +66,10 @@ class JobLoop:
         opened = False
         while not self._resting():
             try:
+                if self._journal.record.status.final:
+                    self._last_tries += 1
+                    self._journal.save(self._journal.record)
+                    continue
                 if not opened:
                     self.open()
                     opened = True
@@ -87,9 +93,12 @@ class JobLoop:
                 self._notice_pause(pause)
 
     def _resting(self) -> bool:
-        """Over; or stopped, and nobody has asked for more since."""
+        """Over; or stopped, and nobody has asked for more since. Once over, the bucket is told, which others go by."""
         status = self._journal.record.status
-        return status.final or (status is JobStatus.STOPPED and self._store.get(self._journal.record.job_id).resting)
+        if status.final:
+            lost = self._journal.record.outcome is EndReason.CLOUD_LOST
+            return lost or not self._journal.owing or self._last_tries >= LAST_TRIES
+        return (status is JobStatus.STOPPED and self._store.get(self._journal.record.job_id).resting)
 
     def open(self) -> None:
         """Meet the bucket's copy of the record. Where the bucket refuses the first one, the job fails, unspent."""

@@ -10,7 +10,7 @@ import pytest
 
 from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
-from cloudtrain.provisioner.errors import PoolUnavailable, RemoteError
+from cloudtrain.provisioner.errors import CloudUnreachable, PoolUnavailable, RemoteError
 from cloudtrain.provisioner.model import JobStatus, Machine
 from cloudtrain.provisioner.ports import RunResult, Target
 from tests.bench import Bench, nothing_left
@@ -83,6 +83,24 @@ def test_a_computer_that_slept_before_its_launch_gives_the_machine_its_whole_tim
     ]
     assert len(deadlines) == 2
     assert min(deadlines) > instance.launched_at + 1700
+
+
+def test_the_bucket_is_told_that_a_job_is_over_once_it_answers_again(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
+    bench.store.want(bench.record.job_id, "cancel")
+    world.objects.faults.add("put", CloudUnreachable("no network"), times=12)
+    bench.loop().run()
+    assert bench.store.get(bench.record.job_id).record.status is JobStatus.CANCELLED
+    assert takeover.look(world.objects, bench.record.job_id).record.status is JobStatus.CANCELLED
+
+
+def test_a_bucket_that_never_answers_again_keeps_no_controller_for_ever(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: any(a.step >= 50 for a in world.agents.values()))
+    bench.store.want(bench.record.job_id, "cancel")
+    world.objects.faults.add("put", CloudUnreachable("no network"), times=100_000)
+    bench.loop().run()
+    assert bench.store.get(bench.record.job_id).record.status is JobStatus.CANCELLED
+    nothing_left(world)
 
 
 def test_a_home_that_wakes_after_another_ended_the_job_clears_away_what_it_just_made(
