@@ -38,8 +38,17 @@ class Listing(TypedDict):
     jobs: list[Listed]
 
 
-class Try(TypedDict):
-    """An attempt: one lease of one machine."""
+class Parts(TypedDict):
+    """What a cost is made of: machine time, root volumes, public IPv4 addresses, data that crossed regions."""
+
+    machine_usd: float
+    volume_usd: float
+    address_usd: float
+    transfer_usd: float
+
+
+class Try(Parts):
+    """An attempt: one lease of one machine. ``free``: EC2 took it in its first hour, and ``machine_usd`` is 0."""
 
     pool: str
     capacity_type: str
@@ -77,10 +86,13 @@ class Job(TypedDict):
     metrics: dict[str, float]
     seconds: float
     usd: float
+    home_usd: float
     usd_on_demand: float | None
     savings_pct: float | None
     started: str
     ended: str | None
+    deadline: str | None
+    late: bool  # past its deadline: it goes on, and ends with exit code 5
     results: str
 
 
@@ -98,6 +110,8 @@ class Shown(Job):
     mount_bytes: int | None
     usd_per_hour: float | None
     left_s: float | None
+    budget_left_usd: float | None  # of the budget; None: it has none
+    max_run_left_s: float | None  # of max_run
     attempt: int | None
     pool: str | None
     capacity_type: str | None
@@ -165,6 +179,16 @@ class DataCost(TypedDict):
     storage_usd_per_month: float | None
 
 
+class AtMost(TypedDict):
+    """The worst that a job's limits allow; null where it has no such limit."""
+
+    budget_usd: float | None
+    max_run_s: float | None
+    max_run_usd: float | None  # max_run on the dearest machine of the plan, at today's prices
+    max_wait_s: float | None
+    deadline_s: float | None
+
+
 class Planned(TypedDict):
     """``plan`` and ``launch --dry-run``: ``offerings`` in the order in which they are tried."""
 
@@ -178,10 +202,11 @@ class Planned(TypedDict):
     snapshot: SnapshotTaken
     file_mounts: list[Mounted]
     data_cost: DataCost | None
+    at_most: AtMost
 
 
-class TryCost(TypedDict):
-    """What an attempt cost: ``seconds`` of machine time at ``usd_per_hour``, or nothing where it was free."""
+class TryCost(Parts):
+    """What an attempt cost. ``machine_usd``: ``charged_seconds`` at ``usd_per_hour``, or nothing where it was free."""
 
     attempt: int
     pool: str
@@ -194,8 +219,10 @@ class TryCost(TypedDict):
     why: str
 
 
-class JobCost(TypedDict):
-    """What a job cost, and the same work on demand."""
+class JobCost(Parts):
+    """What a job cost, and the same work on demand, which counts machines alone, as ``savings_pct`` does. ``home_usd``:
+    ``home_bytes`` of results brought home over the internet. ``unpriced``: what is in no figure, and why; ``assumed``:
+    regions whose volumes are counted at the dearest known rate, for want of their own."""
 
     job: str
     name: str
@@ -206,17 +233,22 @@ class JobCost(TypedDict):
     seconds: float
     free_seconds: float
     usd: float
+    home_usd: float
+    home_bytes: int
+    unpriced: list[str]
+    assumed: list[str]
     usd_on_demand: float | None
     savings_pct: float | None
 
 
-class TotalCost(TypedDict):
+class TotalCost(Parts):
     """All jobs together. ``usd_on_demand`` and ``savings_pct`` count the jobs that succeeded and have a comparison."""
 
     jobs: int
     seconds: float
     free_seconds: float
     usd: float
+    home_usd: float
     usd_on_demand: float | None
     savings_pct: float | None
 

@@ -5,17 +5,21 @@ The forms are those of ``outputs.py``, which says what each field means.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from cloudtrain.pricing.model import Offering
+from cloudtrain.pricing.transfer import GB
 from cloudtrain.provisioner import errors
-from cloudtrain.provisioner.ledger import MINIMUM_S, Line, bill
-from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobStatus, Phase
+from cloudtrain.provisioner.decide.allowance import left
+from cloudtrain.provisioner.ledger import MINIMUM_S, Bill, Line, bill
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, JobStatus, Phase
 from cloudtrain.provisioner.outputs import (
     SCHEMA_VERSION,
+    AtMost,
     Configuration,
     Configured,
     Costs,
@@ -28,6 +32,7 @@ from cloudtrain.provisioner.outputs import (
     Listing,
     Mounted,
     Offered,
+    Parts,
     Planned,
     Shown,
     Started,
@@ -73,10 +78,13 @@ def final(record: JobRecord, now: float) -> Job:
         "metrics": dict(record.metrics),
         "seconds": round(total.seconds, 3),
         "usd": float(total.usd),
+        "home_usd": float(total.home_usd),
         "usd_on_demand": _number(total.usd_on_demand),
         "savings_pct": _number(total.savings_pct),
         "started": iso(record.created_at),
         "ended": _iso(record.finished_at),
+        "deadline": None if record.spec.deadline_s is None else iso(record.created_at + record.spec.deadline_s),
+        "late": record.late_at is not None,
         "results": record.results,
     }
 
@@ -84,7 +92,7 @@ def final(record: JobRecord, now: float) -> Job:
 def shown(record: JobRecord, live: Live, now: float) -> Shown:
     """``final`` plus what is known of the moment: for ``show``."""
     seen: Live = {} if record.status.resting else live
-    row = listed(record, live, now)
+    row, rest = listed(record, live, now), left(record, now)
     return {
         **final(record, now),
         "phase": seen.get("phase"),
@@ -97,6 +105,8 @@ def shown(record: JobRecord, live: Live, now: float) -> Shown:
         "mount_bytes": seen.get("mount_bytes"),
         "usd_per_hour": seen.get("usd_per_hour"),
         "left_s": seen.get("left_s"),
+        "budget_left_usd": _number(rest.usd),
+        "max_run_left_s": rest.run_s,
         "machine_id": seen.get("machine_id"),
         "checks": live.get("checks"),
         "trouble": seen.get("trouble"),
@@ -127,11 +137,11 @@ def listed(record: JobRecord, live: Live, now: float) -> Listed:
     }
 
 
-def planned(name: str, cloud: str, plan: Plan, shot: Snapshot, data: DataPlan | None = None) -> Planned:
+def planned(spec: JobSpec, cloud: str, plan: Plan, shot: Snapshot, data: DataPlan | None = None) -> Planned:
     """A plan: for ``launch --dry-run``."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "name": name,
+        "name": spec.name,
         "cloud": cloud,
         "simulated_prices": cloud == "local",
         "offerings": [_offering(offering) for offering in plan.offerings],
@@ -140,6 +150,20 @@ def planned(name: str, cloud: str, plan: Plan, shot: Snapshot, data: DataPlan | 
         "snapshot": {"files": shot.files, "bytes": shot.bytes, "omitted": list(shot.omitted)},
         "file_mounts": [_mounted(item) for item in data.sized] if data is not None else [],
         "data_cost": _data_cost(data.estimate) if data is not None else None,
+        "at_most": at_most(spec, plan),
+    }
+
+
+def at_most(spec: JobSpec, plan: Plan) -> AtMost:
+    """The worst that the limits allow."""
+    dearest = max(offering.price_per_hour.amount for offering in plan.offerings)
+    run_s = spec.max_run_s
+    return {
+        "budget_usd": _number(spec.budget_usd),
+        "max_run_s": run_s,
+        "max_run_usd": None if run_s is None else round(float(dearest) * run_s / 3600, 4),
+        "max_wait_s": spec.max_wait_s,
+        "deadline_s": spec.deadline_s,
     }
 
 
@@ -205,9 +229,13 @@ def all_ended(jobs: Sequence[EndedJob]) -> Ended:
 def costs(records: Sequence[JobRecord], now: float) -> Costs:
     """What each job cost and why, and what it comes to: for ``cost``."""
     rows = [_job_cost(record, now) for record in records]
-    usd = sum((bill(record, now).usd for record in records), Decimal(0))
-    compared = [bill(record, now) for record in records if record.outcome is EndReason.SUCCEEDED]
-    pairs = [(total.usd, total.usd_on_demand) for total in compared if total.usd_on_demand is not None]
+    bills = [bill(record, now) for record in records]
+    compared = [total for record, total in zip(records, bills, strict=True) if record.outcome is EndReason.SUCCEEDED]
+    pairs = [
+        (sum((line.machine_usd for line in total.lines), Decimal(0)), total.usd_on_demand)
+        for total in compared
+        if total.usd_on_demand is not None
+    ]
     on_demand = sum((price for _, price in pairs), Decimal(0))
     saved = (1 - sum((paid for paid, _ in pairs), Decimal(0)) / on_demand) * 100 if on_demand else None
     return {
@@ -217,7 +245,9 @@ def costs(records: Sequence[JobRecord], now: float) -> Costs:
             "jobs": len(rows),
             "seconds": round(sum(row["seconds"] for row in rows), 3),
             "free_seconds": round(sum(row["free_seconds"] for row in rows), 3),
-            "usd": float(usd),
+            "usd": float(sum((total.usd for total in bills), Decimal(0))),
+            "home_usd": float(sum((total.home_usd for total in bills), Decimal(0))),
+            **parts(*(line for total in bills for line in total.lines)),
             "usd_on_demand": float(on_demand) if pairs else None,
             "savings_pct": None if saved is None else round(float(saved), 1),
         },
@@ -246,9 +276,32 @@ def _job_cost(record: JobRecord, now: float) -> JobCost:
         "seconds": round(total.seconds, 3),
         "free_seconds": round(sum(line.seconds for line in total.lines if line.free), 3),
         "usd": float(total.usd),
+        "home_usd": float(total.home_usd),
+        "home_bytes": total.home_bytes,
+        "unpriced": unpriced(total),
+        "assumed": list(total.assumed),
+        **parts(*total.lines),
         "usd_on_demand": _number(total.usd_on_demand),
         "savings_pct": _number(total.savings_pct),
     }
+
+
+def parts(*lines: Line) -> Parts:
+    """What lines of a bill are made of, each kind together."""
+    return {
+        "machine_usd": float(sum((line.machine_usd for line in lines), Decimal(0))),
+        "volume_usd": float(sum((line.volume_usd for line in lines), Decimal(0))),
+        "address_usd": float(sum((line.address_usd for line in lines), Decimal(0))),
+        "transfer_usd": float(sum((line.transfer_usd for line in lines), Decimal(0))),
+    }
+
+
+def unpriced(total: Bill) -> list[str]:
+    """Each way that data took at a price that nobody knows, in words."""
+    ways = Counter[tuple[str, str]]()
+    for item in total.unpriced:
+        ways[item.source, item.target] += item.bytes
+    return [f"{count / GB:.3f} GB from {source} to {target}" for (source, target), count in ways.items()]
 
 
 def _try_cost(attempt: Attempt, line: Line) -> TryCost:
@@ -272,6 +325,7 @@ def _try_cost(attempt: Attempt, line: Line) -> TryCost:
         "charged_seconds": round(charged, 3),
         "usd_per_hour": float(line.usd_per_hour),
         "usd": float(line.usd),
+        **parts(line),
         "why": why,
     }
 
@@ -314,6 +368,7 @@ def _attempt(attempt: Attempt, line: Line) -> Try:
         "end_detail": attempt.end_detail,
         "seconds": round(line.seconds, 3),
         "usd": float(line.usd),
+        **parts(line),
         "free": line.free,
         "usd_per_hour": float(line.usd_per_hour),
         "start_step": attempt.start_step,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from cloudtrain.provisioner.cli import data, plan
+from cloudtrain.provisioner.adapters.clock import SystemClock
+from cloudtrain.provisioner.cli import data, limits, plan
 from cloudtrain.provisioner.cli.attend import attend, detached, leave
 from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.opening import Opening
@@ -70,6 +71,8 @@ def command(
         prepared, access = opening.result()
         found = data.look_for_launch(prepared, home, access)
         show_plan(prepared, shot, found.plan if found is not None else None, as_json=False, aside=True)
+        if promise := limits.deadline(prepared.spec, access.entry.identity.expires_at, SystemClock().now()):
+            say(promise)
         if not (yes or click.confirm("Start it?", default=True, err=True)):
             say("nothing was started")
             return EXIT_OK

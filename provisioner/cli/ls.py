@@ -64,6 +64,8 @@ def _notes(records: list[JobRecord], home: Home, now: float, *, said: set[str]) 
         late = record.finished_at is not None and now - record.finished_at < NEWS_S
         if record.status is JobStatus.FAILED and record.detail and late and record.job_id not in said:
             say(f"{record.job_id}: {printable(record.detail)}")
+        if record.late_at is not None and not record.status.final:
+            say(f"{record.job_id} is past its deadline: it goes on, and ends with exit code 5")
     ours = [record for record in records if record.job_id not in elsewhere]
     live = next((record.job_id for record in ours if not record.status.resting), None)
     stopped = next((record.job_id for record in ours if record.status is JobStatus.STOPPED), None)

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from cloudtrain.provisioner import report
-from cloudtrain.provisioner.cli import data, tables
+from cloudtrain.provisioner.cli import data, limits, tables
 from cloudtrain.provisioner.cli.words import say, tell
 from cloudtrain.provisioner.jobfile.overrides import Overrides
 from cloudtrain.provisioner.launch.launching import Prepared
@@ -80,11 +80,13 @@ def show_plan(
     prepared: Prepared, shot: Snapshot, mounts: DataPlan | None, *, as_json: bool, aside: bool = False
 ) -> None:
     """The plan on stdout, or ``aside`` where it is not the result."""
-    name, cloud = prepared.spec.name, prepared.cloud
+    cloud = prepared.cloud
     if as_json:
-        click.echo(tables.one_object(report.planned(name, cloud, prepared.plan, shot, mounts)))
+        click.echo(tables.one_object(report.planned(prepared.spec, cloud, prepared.plan, shot, mounts)))
         return
     tell(f"{tables.plan(prepared.spec, cloud, prepared.plan)}\n{tables.workdir(shot)}", err=aside)
+    for line in limits.at_most(report.at_most(prepared.spec, prepared.plan)):
+        tell(line, err=aside)
     if mounts is not None:
         tell(data.text(mounts), err=aside)
     if cloud == "local":

@@ -6,7 +6,7 @@ import click
 
 from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.clock import SystemClock
-from cloudtrain.provisioner.cli import jobs, tables
+from cloudtrain.provisioner.cli import jobs, limits, tables
 from cloudtrain.provisioner.cli.complete import any_job
 from cloudtrain.provisioner.cli.words import clock_time, printable, say, tell
 from cloudtrain.provisioner.home import Home
@@ -47,6 +47,8 @@ def command(job: str, output: str) -> None:
         tell(f"machine: {live.get('machine_id') or '-'} in {record.attempts[-1].pool}")
     for check in live.get("checks") or ():
         tell(f"check: {printable(check)}")
+    for line in limits.left(record, now):
+        tell(line)
     if where := tables.results(record):
         tell(where)
     tell()

@@ -164,6 +164,19 @@ def nothing_fits(record: JobRecord, now: float, limits: Limits) -> tuple[EndReas
     return found
 
 
+def too_little(record: JobRecord, now: float, limits: Limits) -> str:
+    """What to say of a job whose limits pay for nothing, before it is launched: the least that would do, and why."""
+    limit, _ = nothing_fits(record, now, limits)
+    cheapest = min(record.offerings, key=lambda o: need(record, o, now, limits).usd)
+    least = need(record, cheapest, now, limits)
+    parts = f"{limits.boot_guess_s:.0f} s to boot, {_interval_s(record):.0f} s to a first checkpoint"
+    parts = f"{parts}, {reserve_s(record, limits):.0f} s to save it and go"
+    if limit is EndReason.MAX_RUN:
+        return f"max_run of {record.spec.max_run_s:.0f} s is too little: {least.seconds:.0f} s would do ({parts})"
+    where = f"on {cheapest.pool.instance_type} in {cheapest.pool.zone_id}"
+    return f"a budget of ${record.spec.budget_usd} is too little: ${least.usd} would do, {where} ({parts})"
+
+
 def spent(record: JobRecord, limit: EndReason, now: float) -> str:
     """What of the limit is used up, in words."""
     so_far = bill(record, now)

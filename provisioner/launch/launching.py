@@ -15,6 +15,8 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller.folders import hold, let_go
 from cloudtrain.provisioner.controller.job_secrets import keep_secrets
 from cloudtrain.provisioner.controller.process import ensure, renew
+from cloudtrain.provisioner.decide import allowance
+from cloudtrain.provisioner.decide.limits import limits_of
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.jobfile import overrides
@@ -51,7 +53,31 @@ def prepare(path: Path, *, cloud: str, into: Path | None = None, flags: Override
     plan = make_plan(spec, prices, cloud=cloud)
     job_id = f"{spec.name}-{secrets.token_hex(3)}"
     results = into if into is not None else Path("results") / job_id
-    return Prepared(job_id, spec, plan, cloud, results.absolute())
+    prepared = Prepared(job_id, spec, plan, cloud, results.absolute())
+    _require_enough(prepared)
+    return prepared
+
+
+def _require_enough(prepared: Prepared) -> None:
+    """Raise UsageError where budget or max_run would be passed before a first checkpoint, whichever pool is taken."""
+    offerings, now = prepared.plan.offerings, SystemClock().now()
+    draft = JobRecord(
+        job_id=prepared.job_id,
+        spec=prepared.spec,
+        owner="",
+        results=str(prepared.results),
+        driver="",
+        cloud=prepared.cloud,
+        cloud_id=None,
+        bucket="",
+        region=offerings[0].pool.region,
+        offerings=offerings,
+        created_at=now,
+        rates=pinned(offerings, offerings[0].pool.region, []),
+    )
+    limits = limits_of(prepared.cloud)
+    if not allowance.fitting(draft, now, limits):
+        raise UsageError(f"{prepared.spec.name}: {allowance.too_little(draft, now, limits)}")
 
 
 def refuse_if_live(name: str, home: Home) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -170,7 +171,7 @@ def test_no_series_of_prices_and_interruptions_passes_the_budget_by_more_than_a_
     [({"budget_usd": Decimal("0.50")}, EndReason.BUDGET), ({"max_run_s": 1200.0}, EndReason.MAX_RUN)],
 )
 def test_a_machine_keeps_the_limits_while_nobody_watches(
-    tmp_path: Path, limits: dict[str, object], outcome: EndReason
+    tmp_path: Path, limits: dict[str, Any], outcome: EndReason
 ) -> None:
     world = long_world()
     bench = Bench(tmp_path, world, checkpoint_interval=OFTEN, **limits)

@@ -99,7 +99,7 @@ def test_exit_codes(status: JobStatus, outcome: EndReason | None, code: int) -> 
 
 def test_a_plan_as_json() -> None:
     plan = Plan(OFFERINGS, (Dropped("p4d.24xlarge", Why.OTHER_ACCELERATOR, "A100:8 is not T4:1"),), Decimal("0.526"))
-    found = json.loads(json.dumps(report.planned("digits", "local", plan, Snapshot("ab", 3, 100, ("data/",)))))
+    found = json.loads(json.dumps(report.planned(job().spec, "local", plan, Snapshot("ab", 3, 100, ("data/",)))))
     assert found["offerings"][0]["pool"] == "aws/us-east-1/use1-az1/g4dn.xlarge/spot"
     assert found["offerings"][0]["usd_per_hour"] == 0.15
     assert found["dropped"] == [{"instance_type": "p4d.24xlarge", "why": "accelerator", "reason": "A100:8 is not T4:1"}]
