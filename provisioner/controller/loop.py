@@ -66,7 +66,7 @@ class JobLoop:
         opened = False
         while not self._resting():
             try:
-                if self._journal.record.status.final:
+                if self._idle():
                     self._last_tries += 1
                     self._journal.save(self._journal.record)
                     continue
@@ -93,12 +93,14 @@ class JobLoop:
                 self._notice_pause(pause)
 
     def _resting(self) -> bool:
-        """Over; or stopped, and nobody has asked for more since. Once over, the bucket is told, which others go by."""
+        """Nothing is left to do; and the bucket knows, by which others go, or is silent for good."""
+        lost = self._journal.record.outcome is EndReason.CLOUD_LOST
+        return self._idle() and (lost or not self._journal.owing or self._last_tries >= LAST_TRIES)
+
+    def _idle(self) -> bool:
+        """Over; or stopped, and nobody has asked for more since."""
         status = self._journal.record.status
-        if status.final:
-            lost = self._journal.record.outcome is EndReason.CLOUD_LOST
-            return lost or not self._journal.owing or self._last_tries >= LAST_TRIES
-        return (status is JobStatus.STOPPED and self._store.get(self._journal.record.job_id).resting)
+        return status.final or (status is JobStatus.STOPPED and self._store.get(self._journal.record.job_id).resting)
 
     def open(self) -> None:
         """Meet the bucket's copy of the record. Where the bucket refuses the first one, the job fails, unspent."""
