@@ -43,7 +43,11 @@ class Fenced(Exception):
 class Objects(Protocol):
     """One bucket. Each call is bounded in time and may be repeated; all raise ObjectsError."""
 
-    moved_bytes: int  # by download and upload_file, so far; it grows while they run
+    @property
+    def moved_bytes(self) -> int:
+        """By ``download`` and ``upload_file``, so far. It grows while they run, and is no bill: a lost update counts
+        for nothing."""
+        ...
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         """The object's bytes and its ETag; None where there is none."""
