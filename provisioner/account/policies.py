@@ -20,10 +20,12 @@ _READ_ONLY = ("files/", "mounts/")
 _OF_A_JOB = {"StringLike": {f"aws:ResourceTag/{TAG_JOB}": "?*"}}
 _FOR_A_JOB = {f"aws:RequestTag/{TAG_JOB}": "?*", f"aws:RequestTag/{TAG_OWNER}": "?*"}
 _EC2_LOOKS = (
+    "ec2:DescribeAvailabilityZones",
     "ec2:DescribeImages",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstances",
     "ec2:DescribeInternetGateways",
+    "ec2:DescribeKeyPairs",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeRegions",
     "ec2:DescribeRouteTables",
@@ -149,8 +151,9 @@ def _networks(it: Wanted) -> Iterable[Document]:
 
 def _ending(it: Wanted) -> Iterable[Document]:
     yield _allow("EndMachines", "ec2:TerminateInstances", _ec2(it, "instance"), _OF_A_JOB)
-    leftovers = [_ec2(it, "volume"), _ec2(it, "network-interface")]
-    yield _allow("ClearUp", ["ec2:DeleteNetworkInterface", "ec2:DeleteVolume"], leftovers, _OF_A_JOB)
+    leftovers = [_ec2(it, kind) for kind in ("volume", "network-interface", "key-pair", "spot-instances-request")]
+    ends = ("CancelSpotInstanceRequests", "DeleteKeyPair", "DeleteNetworkInterface", "DeleteVolume")
+    yield _allow("ClearUp", [f"ec2:{name}" for name in ends], leftovers, _OF_A_JOB)
 
 
 def _looking(it: Wanted) -> Iterable[Document]:

@@ -92,7 +92,7 @@ ROWS: dict[str, Row] = {
     "InvalidInstanceType.NotFound": Row(Kind.POOL, Scope.PLACE, lasting=True),
     "InvalidSubnetID.NotFound": Row(Kind.POOL, Scope.SUBNET),
     "InvalidAMIID.NotFound": _IMAGE,
-    "InvalidAMIID.Unavailable": _IMAGE,
+    "InvalidAMIID.Unavailable": Row(Kind.POOL, Scope.IMAGE),  # it is being made
     "InvalidAMIID.Malformed": _IMAGE,
     "ParameterNotFound": _IMAGE,  # SSM: no such image line in this region
     # Quotas. One that counts a family's vCPUs leaves every other family alone.

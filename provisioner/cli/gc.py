@@ -56,7 +56,7 @@ def command(
     computer drives them. Nothing else is touched; what can't be told stays.
 
     Ends with 0 once nothing is left, 101 while machines still shut down, 1 where something can't be ended, 6 where a
-    bucket can't be read: then nothing is ended.
+    bucket may not be read: then nothing is ended.
 
     \b
     Examples:
@@ -85,12 +85,14 @@ def command(
     left: tuple[Left, ...] = ()
     kept: list[str] = []
     if not dry_run:
-        if found.ending and (yes or click.confirm(_question(found), default=False, err=True)):
+        if found.ending and _agreed(_question(found), yes=yes):
             left = end(scene, found, say)
             _say_ended(found, left)
         for one in hoards:
-            if one.count and (yes or click.confirm(_data_question(one), default=False, err=True)):
-                kept += delete(scene, one, say)
+            if one.count and _agreed(_data_question(one), yes=yes):
+                still = delete(scene, one, say)
+                say(f"{counted(one.count - len(still), 'object')} deleted from bucket {one.bucket}")
+                kept += still
     if output == "json":
         click.echo(one_object(_document(cloud, found, hoards, left, dry_run=dry_run)))
     for name in kept:
@@ -99,6 +101,13 @@ def command(
     if any(not one.going for one in left) or kept:
         return EXIT_ERROR
     return EXIT_NOT_FINISHED if left else EXIT_OK
+
+
+def _agreed(question: str, *, yes: bool) -> bool:
+    agreed = yes or click.confirm(question, default=False, err=True)
+    if not agreed:
+        say("it stays")
+    return agreed
 
 
 def _entered(cloud: str, home: Home) -> Entry:
@@ -202,9 +211,9 @@ def _show_data(one: Hoard, note: str) -> None:
             rows.append(("file_mounts", len(one.files), size(count), _money(_monthly(one, count)), "no job names them"))
         heads = ("job", "objects", "size", "$/month", "why")
         click.echo(table(rows, heads, ("objects", "size", "$/month")))
-        month = _money(_monthly(one, one.size)) or "?"
-        what = counted(one.count, "object")
-        tell(f"bucket {one.bucket}: {what}, {size(one.size)} to delete: ${month} per month{note}")
+        month = _monthly(one, one.size)
+        price = "price not known" if month is None else f"{dollars(float(month))} per month{note}"
+        tell(f"bucket {one.bucket}: {counted(one.count, 'object')}, {size(one.size)} to delete: {price}")
     else:
         tell(f"bucket {one.bucket}: nothing to delete")
     for data in one.jobs:

@@ -1,4 +1,4 @@
-"""The command line's reference, made from the commands themselves: ``docs/cli.md`` and ``docs/schemas/*.json``.
+"""The reference, made from the code: ``docs/cli.md``, ``docs/schemas/*.json`` and ``docs/errors.md``.
 
 ``python -m cloudtrain.provisioner.cli.reference docs`` (``make docs``) writes them; a test holds them to the code.
 """
@@ -15,6 +15,7 @@ from typing import Any
 import click
 import msgspec
 
+from cloudtrain.provisioner.adapters.aws_codes import ROWS, Kind
 from cloudtrain.provisioner.cli.main import COMMANDS, HIDDEN, cli
 from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.outputs import OUTPUTS, SCHEMA_VERSION
@@ -67,6 +68,43 @@ def schemas() -> dict[str, dict[str, Any]]:
     return {_file(form): _schema(form) for form in sorted(forms, key=lambda form: form.__name__)}
 
 
+ERRORS_HEAD = """# AWS's errors, and what each means here
+
+Made from the table in [`aws_codes.py`](../provisioner/adapters/aws_codes.py) by `make docs`; do not edit. What commands
+end with: [exit-codes.md](exit-codes.md).
+
+After a refusal, exactly what would say the same is left alone: 3 to 10 minutes for want of capacity, longer each time;
+10 minutes for a quota or a region; a day for what does not change within hours. Each pool is asked once before any is
+asked again. "Asked again" is with the same token, so that no second machine comes of it, after 1 to 45 seconds that
+differ from job to job; a fault of AWS's own five times, then the next pool. A code that is not in the table costs a
+launch that pool for a day, is told with its request id, and is not looped on; from any other call it is an error.
+
+| code | HTTP | what follows | left alone | what you can do |
+|---|---|---|---|---|
+"""
+_FOLLOWS = {
+    Kind.POOL: "another pool is asked",
+    Kind.QUOTA: "another pool is asked; the quota is named",
+    Kind.ACCESS: "the job or command ends with 6",
+    Kind.REGION: "another region is asked; without one, 6",
+    Kind.OVER: "the machine is looked up by its tag; without one the attempt is over",
+    Kind.UNKNOWN: "it is asked again",
+    Kind.REQUEST: "the job or command ends with 2",
+    Kind.MISSING: "it counts as gone",
+    Kind.CONFLICT: "it is read again",
+    Kind.REFUSED: "that one stays as it is, and is named",
+}
+
+
+def errors_page() -> str:
+    """``docs/errors.md``."""
+    return ERRORS_HEAD + "".join(
+        f"| {code} | {row.status} | {_FOLLOWS[row.kind]} | {row.scope}{', for a day' if row.lasting else ''}"
+        f" | {row.advice.replace('|', '/') or 'nothing'} |\n"
+        for code, row in ROWS.items()
+    )
+
+
 def _file(form: type) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", form.__name__).lower() + ".json"
 
@@ -108,6 +146,7 @@ def write(docs: Path) -> None:
         if path.name not in found:
             path.unlink()
     (docs / "cli.md").write_text(page(), encoding="utf-8")
+    (docs / "errors.md").write_text(errors_page(), encoding="utf-8")
 
 
 def _version(schema: dict[str, Any]) -> int:

@@ -114,6 +114,7 @@ def test_every_command_with_json_has_published_forms() -> None:
 def test_the_reference_and_the_schemas_are_current() -> None:
     """`make docs` brings them up to date."""
     assert (ROOT / "docs/cli.md").read_text() == reference.page(), "run `make docs`"
+    assert (ROOT / "docs/errors.md").read_text() == reference.errors_page(), "run `make docs`"
     folder = ROOT / "docs/schemas"
     found = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
     assert found == reference.schemas(), "run `make docs`"

@@ -220,6 +220,8 @@ def test_a_user_may_launch_what_cloudtrain_launches_and_nothing_less_safe(capaci
         ("ec2:TerminateInstances", "instance"),
         ("ec2:DeleteVolume", "volume"),
         ("ec2:DeleteNetworkInterface", "network-interface"),
+        ("ec2:DeleteKeyPair", "key-pair"),
+        ("ec2:CancelSpotInstanceRequests", "spot-instances-request"),
         ("ec2:DeleteSecurityGroup", "security-group"),
         ("ec2:AuthorizeSecurityGroupIngress", "security-group"),
         ("ec2:RevokeSecurityGroupIngress", "security-group"),
