@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.controller.collect import CollectError, Counted, collect
@@ -51,13 +52,14 @@ from cloudtrain.provisioner.errors import (
     UsageError,
 )
 from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, EndReason, JobRecord, LaunchRequest, Machine
-from cloudtrain.provisioner.ports import ObjectStore, Target
+from cloudtrain.provisioner.ports import Target
 from cloudtrain.provisioner.shipping.bundle import bundle, ship_command
 from cloudtrain.provisioner.shipping.snapshot import TAR_NAME
 from cloudtrain.trainer.contract import AgentConfig, Keys, Latest, Notice, latest_from_json, to_json
 
 SHIP_TIMEOUT_S = 60.0  # for the agent alone, its start included
 SLOW_LINK_BYTES_PER_S = 500_000  # a workdir gets this much longer; a link slower than that is reported, not waited for
+SHIP_LOOK_S = 10.0  # so long a pass waits for it
 COMMAND_TIMEOUT_S = 20.0
 STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
@@ -65,6 +67,7 @@ LIFETIME_S = 7 * 86400.0  # of a machine whose job has no limit: the dead-man sw
 LIFETIME_SLACK_S = 3600.0
 FENCED = "Fenced"  # our own code: the checkpoints' pointer is of a newer generation
 SPENT_UNSEEN_S = 120.0  # the machine of a spent token is looked for so long
+T = TypeVar("T")
 INLINE_BYTES = 4_000_000  # a smaller snapshot is in the bucket before a pass would notice
 
 
@@ -74,6 +77,7 @@ class Effects:
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
         self._keeping: Future[None] | None = None  # the snapshot's way into the bucket
+        self._shipping: dict[int, Future[Outcome]] = {}  # by generation
 
     def perform(self, record: JobRecord, effect: to.Effect) -> Outcome | None:
         """Do it. None: done, or unknown; the next pass looks and asks again. Raises CloudGone, and any other
@@ -95,7 +99,7 @@ class Effects:
             case to.Resolve() | to.Launch():
                 return self._ask_for_machine(record, effect)
             case to.Ship(generation=generation, machine=machine):
-                return self._ship(record, _attempt(record, generation), machine)
+                return self._ship_aside(record, _attempt(record, generation), machine)
             case to.Admit(region=region):
                 self._reach.cloud.prepare(record.job_id, record.owner, [region], record.spec.aws)
             case to.Reprice(generation=generation):
@@ -122,9 +126,7 @@ class Effects:
             keep_snapshot(record, objects, job_dir)
             return SnapshotKept()
         if self._keeping is None:
-            self._keeping = Future()
-            work = (self._keeping, record, objects, job_dir)
-            threading.Thread(target=_keep, args=work, name="snapshot", daemon=True).start()
+            self._keeping = _aside("snapshot", lambda: keep_snapshot(record, objects, job_dir))
         if not self._keeping.done():
             return None
         keeping, self._keeping = self._keeping, None
@@ -215,6 +217,19 @@ class Effects:
             return
         raise CloudUnreachable("the checkpoints' pointer keeps changing; trying again")
 
+    def _ship_aside(self, record: JobRecord, attempt: Attempt, machine: Machine) -> Outcome | None:
+        """In a thread of its own: while a large workdir travels, or nobody answers any more, the machine may be lost,
+        and only a pass can see that."""
+        going = self._shipping.get(attempt.generation)
+        if going is None:
+            going = _aside("ship", lambda: self._ship(record, attempt, machine))
+            self._shipping[attempt.generation] = going
+        wait([going], timeout=SHIP_LOOK_S)
+        if not going.done():
+            return None
+        del self._shipping[attempt.generation]
+        return going.result()
+
     def _ship(self, record: JobRecord, attempt: Attempt, machine: Machine) -> Outcome:
         image = image_of(attempt, record.spec.aws)
         try:
@@ -302,13 +317,18 @@ def refusal(generation: int, error: CloudtrainError) -> LaunchRefused:
     raise error
 
 
-def _keep(done: Future[None], record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
-    try:
-        keep_snapshot(record, objects, job_dir)
-    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
-        done.set_exception(error)
-    else:
-        done.set_result(None)
+def _aside(name: str, work: Callable[[], T]) -> Future[T]:
+    """Begin work in a thread of its own."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+            done.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done
 
 
 def _limit(record: JobRecord, attempt: Attempt, now: float) -> dict[str, Any]:
@@ -325,7 +345,6 @@ def _limit(record: JobRecord, attempt: Attempt, now: float) -> dict[str, Any]:
 
 
 def _ship_timeout_s(snapshot: Path | None) -> float:
-    """A machine may die while it is shipped to, and only the next pass can see that."""
     size = (snapshot / TAR_NAME).stat().st_size if snapshot is not None else 0
     return SHIP_TIMEOUT_S + size / SLOW_LINK_BYTES_PER_S
 

@@ -4,17 +4,21 @@ runs is killed, recovery resumes, the record is read again first, and nobody's a
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from cloudtrain.provisioner import ledger
 from cloudtrain.provisioner.codec import decode, encode
+from cloudtrain.provisioner.controller import effects
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
 from cloudtrain.provisioner.controller.takeover import record_key
-from cloudtrain.provisioner.errors import AccessError, CloudtrainError, CloudUnreachable
+from cloudtrain.provisioner.errors import AccessError, CloudtrainError, CloudUnreachable, RemoteError
 from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.ports import RunResult, Target
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 
@@ -103,6 +107,7 @@ def test_a_machine_lost_during_expired_credentials_is_replaced_afterwards(tmp_pa
     passes(bench, world, NIGHT_S)
     assert len(world.cloud.instances) == 1
     world.cloud.faults.clear()
+    nearly_done(world)
     record = bench.run()
     assert (record.status, len(record.attempts)) == (JobStatus.SUCCEEDED, 2)
 
@@ -127,7 +132,7 @@ def test_a_laptop_that_wakes_reads_the_record_again_before_it_acts(tmp_path: Pat
     assert {name for name, _ in world.cloud.calls[calls:]} <= {"machines"}
 
 
-@pytest.mark.parametrize("step_s", [-2 * HOUR_S, 2 * HOUR_S, NIGHT_S])
+@pytest.mark.parametrize("step_s", [-HOUR_S / 4, 2 * HOUR_S, NIGHT_S])
 def test_a_clock_that_is_moved_kills_nothing(tmp_path: Path, step_s: float) -> None:
     bench, world = running(tmp_path, total_steps=40_000)
     loop = bench.loop()
@@ -170,3 +175,34 @@ def test_nothing_is_concluded_while_neither_ssh_nor_the_bucket_lets_us_through(t
     nearly_done(world)
     record = bench.run()
     assert (record.status, len(record.attempts)) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_a_machine_that_is_lost_while_it_is_shipped_to_is_noticed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody answers on the other end of a large workdir's way: the call itself would wait for an hour."""
+    monkeypatch.setattr(effects, "SHIP_LOOK_S", 0.01)
+    world = World(total_steps=300)
+    bench = Bench(tmp_path, world)
+    hangs, plain = threading.Event(), world.run
+    until = []
+
+    def run(target: Target, command: str, *, stdin: BinaryIO | None = None, timeout_s: float) -> RunResult:
+        if stdin is not None and len(world.cloud.instances) == 1:
+            until.append(target)
+            hangs.wait(60)
+            raise RemoteError("no answer in time")
+        return plain(target, command, stdin=stdin, timeout_s=timeout_s)
+
+    monkeypatch.setattr(world, "run", run)
+    try:
+        bench.run(until=lambda: bool(until))
+        (machine,) = world.cloud.live()
+        world.cloud.kill(machine.instance_id)
+        lost_at = world.clock.now()
+        bench.run(until=lambda: len(world.cloud.instances) == 2)
+        assert world.clock.now() - lost_at <= 60
+        assert len(until) == 1
+    finally:
+        hangs.set()
+    assert bench.run().status is JobStatus.SUCCEEDED
