@@ -25,8 +25,9 @@ FORMATS = ["table", "wide", "json", "csv"]
 def command(wanted: tuple[str, ...], since: str | None, output: str) -> None:
     """What jobs cost, and why: machine time x price of each attempt, what was free, and the same work on demand.
 
-    Without JOB, all of them. A job that is named is shown attempt by attempt, as all are with -o wide. Counts machine
-    time; not disks, storage and traffic. A JOB is an id, the beginning of one, or a name.
+    Without JOB, all of them. A job that is named is shown attempt by attempt, as all are with -o wide. Counts machines,
+    their volumes and public addresses, data between regions and results brought home, at the prices of the launch; not
+    what lies in S3, nor its requests. A JOB is an id, the beginning of one, or a name.
 
     \b
     Examples:

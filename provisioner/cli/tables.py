@@ -15,10 +15,11 @@ from tabulate import tabulate
 
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.pricing.requirements import Why
-from cloudtrain.provisioner import ledger
+from cloudtrain.pricing.transfer import GB
+from cloudtrain.provisioner import ledger, report
 from cloudtrain.provisioner.cli.words import SIMULATED, columns, counted, dollars, duration, printable, size
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, JobStatus, Phase
-from cloudtrain.provisioner.outputs import Costs, JobCost, Listed
+from cloudtrain.provisioner.outputs import Costs, JobCost, Listed, Parts
 from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.shipping.snapshot import Snapshot
 
@@ -166,6 +167,17 @@ def _attempt_costs(job: JobCost) -> str:
     lines = [f"{job['job']}  {job['status']}  {dollars(job['usd'])}"]
     if rows:
         lines += ["", table(rows, head, right=("try", "time", "$/hour", "$"))]
+    if _beside(job):
+        kinds = ("machine_usd", "volume_usd", "address_usd", "transfer_usd", "usd")
+        made = [
+            (attempt["attempt"], *(f"{attempt[kind]:.4f}" for kind in kinds))  # type: ignore[literal-required]
+            for attempt in job["attempts"]
+            if attempt["usd"]
+        ]
+        names = ("try", "machine $", "volume $", "address $", "transfer $", "all $")
+        lines += ["", table(made, names, right=names)]
+    if job["home_usd"]:
+        lines += ["", f"results brought home, {job['home_bytes'] / GB:.3f} GB: {dollars(job['home_usd'])}"]
     return "\n".join(lines)
 
 
@@ -177,11 +189,34 @@ def _cost_notes(found: Costs) -> list[str]:
     lines = [line]
     if total["usd_on_demand"] is not None:
         saved = "" if total["savings_pct"] is None else f"; {_saved(total['savings_pct'])}"
-        lines.append(f"what succeeded, on demand: {dollars(total['usd_on_demand'])}{saved}")
+        alone = ", machines alone" if _beside(total) else ""
+        lines.append(f"what succeeded, on demand{alone}: {dollars(total['usd_on_demand'])}{saved}")
+    if _beside(total) or total["home_usd"]:
+        lines.insert(1, made_of(total, total["home_usd"]))
+    for job in found["jobs"]:
+        lines += [f"{job['job']}: {what} is not counted: no price is known" for what in job["unpriced"]]
+    if assumed := sorted({region for job in found["jobs"] for region in job["assumed"]}):
+        lines.append(f"no volume prices are known of {', '.join(assumed)}: the dearest known are counted")
+    if any(job["home_usd"] for job in found["jobs"]):
+        lines.append("results are counted from the first byte; AWS gives 100 GB a month free")
     simulated = sum(job["simulated_prices"] for job in found["jobs"])
     if simulated:
         lines.append(f"{counted(simulated, 'job')} in the local cloud: {SIMULATED}")
     return lines
+
+
+def _beside(cost: Parts) -> bool:
+    """Whether there is more to a cost than machine time."""
+    return bool(cost["volume_usd"] or cost["address_usd"] or cost["transfer_usd"])
+
+
+def made_of(cost: Parts, home_usd: float) -> str:
+    """The parts of a cost, in words."""
+    kinds = {"machines": cost["machine_usd"], "volumes": cost["volume_usd"], "addresses": cost["address_usd"]}
+    more = {"transfer": cost["transfer_usd"], "results home": home_usd}
+    shown = {**kinds, **{name: usd for name, usd in more.items() if usd}}
+    text = ", ".join(f"{name}\xa0{dollars(usd)}" for name, usd in shown.items())
+    return textwrap.fill(f"made of: {text}", 80, subsequent_indent="  ").replace("\xa0", " ")
 
 
 def _compared(job: JobCost) -> bool:
@@ -202,7 +237,7 @@ def bill(record: JobRecord, now: float) -> str:
             attempt.pool.capacity_type,
             attempt.end_reason or attempt.phase,
             duration(line.seconds),
-            "free" if line.free else f"{line.usd:.4f}",
+            "free" if line.free and not line.usd else f"{line.usd:.4f}",
             f"{line.lost_steps}{'' if line.lost_steps_exact else '+'}",
         )
         for attempt, line in zip(record.attempts, total.lines, strict=True)
@@ -218,13 +253,18 @@ def bill(record: JobRecord, now: float) -> str:
         why = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
         lines.append(f"{counted(refused.total(), 'attempt')} got no machine ({why})")
     lines.append(f"total {dollars(float(total.usd))} for {duration(total.seconds)} of machine time")
+    parts = report.parts(*total.lines)
+    if _beside(parts) or total.home_usd:
+        lines.append(made_of(parts, float(total.home_usd)))
     if record.outcome is EndReason.SUCCEEDED and total.usd_on_demand is not None and total.savings_pct is not None:
         saved = _saved(total.savings_pct)
         if total.savings_pct < 0 and any(0 < line.seconds < ledger.MINIMUM_S for line in total.lines):
             saved += " (a start is charged a minute at least)"
-        lines.append(f"the same work on demand: {dollars(float(total.usd_on_demand))}; {saved}")
+        alone = ", machines alone" if _beside(parts) else ""
+        lines.append(f"the same work on demand{alone}: {dollars(float(total.usd_on_demand))}; {saved}")
     if any(line.free for line in total.lines):
-        lines.append("free: nothing is charged for a spot machine that EC2 takes in its first hour")
+        rest = ", volume and address not" if any(line.free and line.usd for line in total.lines) else ""
+        lines.append(f"free: a spot machine that EC2 takes in its first hour{rest}")
     interruptions = counted(total.interruptions, "interruption")
     if not total.lost_steps_exact:
         lines.append("+: and what a machine that went without a word had trained since its last report")

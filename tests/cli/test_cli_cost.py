@@ -7,8 +7,9 @@ import io
 import json
 from dataclasses import replace
 
+from cloudtrain.pricing import extras
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
-from tests.records import job, over
+from tests.records import OFFERINGS, job, over
 
 from .world import World, succeeded
 
@@ -92,3 +93,61 @@ def test_prices_of_the_local_cloud_are_said_to_be_simulated(world: World) -> Non
 
 def test_an_unknown_job(world: World) -> None:
     assert world.run("cost", "nope")[0] == 3
+
+
+def rated(world: World) -> None:
+    """A job that was taken in its first hour, with a volume, an address, data from elsewhere and results at home."""
+    taken = over(1, 1790, EndReason.INTERRUPTED, steps=(0, 140), by_cloud=True)
+    done = over(2, 3560, EndReason.SUCCEEDED, steps=(100, 300))
+    attempts = [
+        replace(
+            a, instance_id="i-1", root_gib=100, launched_at=(a.running_at or 0) - 10, gone_at=(a.ended_at or 0) + 30
+        )
+        for a in (taken, done)
+    ]
+    attempts[1] = replace(attempts[1], received_bytes=5 * 10**9)
+    record = replace(
+        job(*attempts, job_id="one-aaaaaa", name="one"),
+        region="us-west-2",
+        rates=extras.pinned(OFFERINGS, "us-west-2", []),
+        home_bytes=2 * 10**9,
+    )
+    world.add(replace(record, status=JobStatus.SUCCEEDED, outcome=EndReason.SUCCEEDED, finished_at=NOW))
+
+
+def test_a_bill_says_what_it_is_made_of(world: World) -> None:
+    rated(world)
+    found = json.loads(world.run("cost", "-o", "json")[1])
+    (row,) = found["jobs"]
+    one, two = row["attempts"]
+    assert (one["machine_usd"], one["address_usd"], one["transfer_usd"]) == (0, 0.0025, 0)
+    assert (two["machine_usd"], two["address_usd"], two["transfer_usd"]) == (0.356, 0.005, 0.1)
+    assert one["volume_usd"] > 0 and one["usd"] == round(one["volume_usd"] + 0.0025, 4)
+    assert (row["home_usd"], row["home_bytes"], row["unpriced"], row["assumed"]) == (0.18, 2 * 10**9, [], [])
+    assert round(one["usd"] + two["usd"] + row["home_usd"], 4) == row["usd"] == found["total"]["usd"]
+    assert row["savings_pct"] == found["total"]["savings_pct"], "machines alone, as the comparison is"
+    out = world.run("cost", "one")[1]
+    assert "made of: machines $0.3560, volumes $0.0163, addresses $0.0075, transfer $0.1000, results home $0.1800" in (
+        " ".join(out.split())
+    )
+    assert "results brought home, 2.000 GB: $0.1800" in out
+    assert "AWS gives 100 GB a month free" in out
+    assert [line.split() for line in out.splitlines() if line.startswith("    1 ")][-1][1:] == [
+        "0.0000", "0.0055", "0.0025", "0.0000", "0.0080"
+    ]  # fmt: skip
+    assert max(map(len, out.splitlines())) <= 80
+    shown = world.run("show", "one")[1]
+    assert "in its first hour, volume and address not" in shown and "made of: machines $0.3560" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_what_is_not_known_is_said(world: World) -> None:
+    record = replace(
+        job(over(1, 600, EndReason.SUCCEEDED), job_id="one-aaaaaa", name="one"),
+        region="ap-south-1",
+        rates=extras.pinned(OFFERINGS, "ap-south-1", []),
+        home_bytes=3 * 10**9,
+    )
+    world.add(replace(record, status=JobStatus.SUCCEEDED, outcome=EndReason.SUCCEEDED))
+    out = world.run("cost")[1]
+    assert "one-aaaaaa: 3.000 GB from ap-south-1 to internet is not counted: no price is known" in out

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.trainer import checkpoint
+from cloudtrain.trainer.agent.counted import Counted
 from cloudtrain.trainer.agent.deliver import deliver_outputs
-from cloudtrain.trainer.agent.objects import Fenced, ObjectsError
+from cloudtrain.trainer.agent.objects import Conflict, Fenced, ObjectsError
 from cloudtrain.trainer.agent.restore import restore, restore_local
 from cloudtrain.trainer.agent.uploads import Publisher
 from cloudtrain.trainer.contract import Keys, Latest, latest_from_json, to_json
@@ -365,3 +366,19 @@ def test_outputs_stop_when_the_time_is_up(objects: MemoryObjects, tmp_path: Path
     (tmp_path / "a").write_text("a")
     assert deliver_outputs(objects, KEYS, 1, tmp_path, in_time=lambda: False) == ("a",)
     assert "jobs/j/outputs/a" not in objects.data
+
+
+def test_what_goes_to_the_bucket_and_comes_from_it_is_counted(objects: MemoryObjects, tmp_path: Path) -> None:
+    counted, file = Counted(objects), tmp_path / "file"
+    file.write_bytes(b"x" * 1000)
+    counted.upload_file(file, "a")
+    counted.put("b", b"12345")
+    with pytest.raises(Conflict):
+        counted.put("b", b"12345", if_none_match=True)
+    assert (counted.sent_bytes, counted.received_bytes) == (1005, 0), "what was refused is not counted"
+    counted.download("a", tmp_path / "back")
+    assert counted.get("b") is not None and counted.get("nothing") is None
+    assert b"".join(counted.read("a", start=0, length=10).chunks) == b"x" * 10
+    assert sorted(counted.list(""))[:2] == [("a", 1000), ("b", 5)]
+    counted.delete(["a"])
+    assert (counted.sent_bytes, counted.received_bytes) == (1005, 1015)

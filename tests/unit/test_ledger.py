@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.pricing import extras
+from cloudtrain.pricing import extras, transfer
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.charges import months
 from cloudtrain.provisioner.codec import decode, encode
@@ -183,7 +183,7 @@ def test_a_later_catalogue_changes_no_bill(monkeypatch: pytest.MonkeyPatch) -> N
     before = bill(record, NOW)
     dearer = {key: (10 * usd, as_of, source) for key, (usd, as_of, source) in extras.load().items()}
     monkeypatch.setattr(extras, "load", lambda: dearer)
-    monkeypatch.setattr(extras.transfer, "load", dict)
+    monkeypatch.setattr(transfer, "load", dict)
     assert extras.rates("us-east-1", []).gib_month_usd == Decimal("0.80"), "the catalogue did change"
     assert bill(decode(encode(record)), NOW) == before
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..contract import AgentConfig, AgentStatus, Keys, to_json
+from .counted import Counted
 from .decide_stop import Verdict
 from .deliver import deliver_outputs
 from .objects import Denied, Fenced, Objects, ObjectsError
@@ -50,7 +51,7 @@ class Courier:
         self._connect = connect
         self._keys = Keys(config.prefix)
         self._wake = threading.Event()
-        self._objects: Objects | None = None
+        self._objects: Counted | None = None
         self._publisher: Publisher | None = None
         self._ending: Ending | None = None
         self._restoring = False
@@ -154,10 +155,20 @@ class Courier:
         logger.warning("%s", self.error)
         return wait_s
 
+    @property
+    def sent_bytes(self) -> int:
+        """What went to the bucket."""
+        return self._objects.sent_bytes if self._objects is not None else 0
+
+    @property
+    def received_bytes(self) -> int:
+        """What came from it."""
+        return self._objects.received_bytes if self._objects is not None else 0
+
     def _bucket(self) -> Objects:
         """Connected at first need: importing boto3 takes a core for a while, which the job wants at its start."""
         if self._objects is None:
-            self._objects = self._connect()
+            self._objects = Counted(self._connect())
         return self._objects
 
     def _restore(self) -> None:

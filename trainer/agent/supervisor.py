@@ -145,6 +145,8 @@ class Supervisor:
             mounted_bytes=self._mounter.moved_bytes if self._mounter is not None else 0,
             mount_bytes=self._mounter.total_bytes if self._mounter is not None else 0,
             restore_s=state.restore_s,
+            received_bytes=courier.received_bytes,
+            sent_bytes=courier.sent_bytes,
         )
 
     # ---- the beginning
