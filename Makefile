@@ -6,7 +6,7 @@ PY := $(BIN)/python
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint fix docs security bench
+.PHONY: help demo test check lint fix docs security bench deadman
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ docs: $(READY) ## write the command line's reference and the JSON schemas
 
 security: $(READY) ## judge the AWS policies and the template with other people's tools (needs the network once)
 	$(PY) -m tests.security
+
+deadman: $(READY) ## boot machines under systemd-nspawn and see the dead-man switch end them (root, Debian; minutes)
+	$(PY) -m tests.faults.deadman
 
 bench: $(READY) ## run every benchmark and write benchmarks/RESULTS.md
 	$(PY) -m benchmarks

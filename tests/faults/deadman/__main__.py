@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -17,9 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.faults.deadman.scenarios import SCENARIOS, Bench
-from tests.faults.deadman.tree import CannotBoot, tree
-
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cloudtrain-deadman"
+from tests.faults.deadman.tree import CACHE, CannotBoot, tree
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "systemd,systemd-sysv,dbus,cloud-init,openssh-server,sudo,python3,iproute2"
 INSTALL = "apt-get install --no-install-recommends systemd-container mmdebstrap openssh-client"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cloudtrain-deadman"
 _BUILD_LIMIT_S = 900
 
 
@@ -28,6 +29,11 @@ def missing() -> str | None:
     return None
 
 
+def built(folder: Path) -> Path | None:
+    """The root of the small Debian, where it has been built."""
+    return folder / SUITE if (folder / SUITE).is_dir() else None
+
+
 def tree(folder: Path) -> Path:
     """The root of the small Debian below ``folder``; built where it is not there (a minute, 120 MB of packages).
 
@@ -36,8 +42,8 @@ def tree(folder: Path) -> Path:
     why = missing()
     if why is not None:
         raise CannotBoot(why)
-    root = folder / SUITE
-    if root.is_dir():
+    root = built(folder)
+    if root is not None:
         return root
     tool = shutil.which("mmdebstrap") or shutil.which("debootstrap")
     if tool is None:
@@ -49,5 +55,4 @@ def tree(folder: Path) -> Path:
     if done.returncode != 0:
         shutil.rmtree(fresh, ignore_errors=True)
         raise CannotBoot(f"{Path(tool).name}: {(done.stderr.strip().splitlines() or ['no word'])[-1]}")
-    fresh.rename(root)
-    return root
+    return fresh.rename(folder / SUITE)
