@@ -81,11 +81,8 @@ def machine_limit(record: JobRecord, attempt: Attempt, now: float, limits: Limit
 
 def reserve_s(record: JobRecord, limits: Limits) -> float:
     """From asking an attempt to save to a machine that bills no more: what we assume, or what it took before."""
-    took = [
-        a.ending_at - a.stop_asked_at
-        for a in record.attempts
-        if a.ending_at is not None and a.stop_asked_at is not None
-    ]
+    went = [(a.stop_asked_at, a.ended_at if a.ending_at is None else a.ending_at) for a in record.attempts]
+    took = [gone - asked for asked, gone in went if asked is not None and gone is not None]
     return max([limits.reserve_s, *took])
 
 
