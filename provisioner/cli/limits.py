@@ -11,16 +11,17 @@ from cloudtrain.provisioner.outputs import AtMost
 
 
 def at_most(found: AtMost) -> list[str]:
-    """The worst that the limits allow, in one line; none where there are none."""
+    """The worst that the limits allow; no line where there are none."""
     parts = []
     if found["budget_usd"] is not None:
         parts.append(f"{_written(found['budget_usd'])} by its budget")
     if found["max_run_s"] is not None and found["max_run_usd"] is not None:
         time = f"{duration(found['max_run_s'])} of machine time by max_run"
         parts.append(time if found["budget_usd"] is not None else f"{time}, {dollars(found['max_run_usd'])} here")
+    lines = [f"at most {', '.join(parts)}"] if parts else []
     if found["max_wait_s"] is not None:
-        parts.append(f"{duration(found['max_wait_s'])} without a machine by max_wait")
-    return [f"at most {'; '.join(parts)}"] if parts else []
+        lines.append(f"it waits for a machine for {duration(found['max_wait_s'])} at most, each time")
+    return lines
 
 
 def left(record: JobRecord, now: float) -> list[str]:
