@@ -47,6 +47,9 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
     if seen.machines is None:
         return Step(attempt)  # the cloud could not be asked: nothing is concluded
     machine = seen.machine(attempt)
+    if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
+        since = machine.launched_at if seen.looked_at is None else max(machine.launched_at, seen.looked_at)
+        attempt = replace(attempt, running_at=min(now, since))  # at the earliest, where nobody looked for a while
     if attempt.phase is Phase.CLAIMED:
         return _claimed(attempt, machine, now, leaving, limits)
     if attempt.phase is Phase.ENDING:
@@ -56,9 +59,6 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
         attempt = _note_report(attempt, report)
     if machine is not None and attempt.unseen_since is not None:
         attempt = replace(attempt, unseen_since=None)  # each absence is judged by itself
-    if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
-        since = machine.launched_at if seen.looked_at is None else max(machine.launched_at, seen.looked_at)
-        attempt = replace(attempt, running_at=min(now, since))  # at the earliest, where nobody looked for a while
     attempt, doubted = _looked_for(attempt, machine, now, limits)
     if doubted:
         return Step(attempt)
