@@ -30,6 +30,8 @@ _CALL_TIMEOUT_S = 15.0
 DAEMON_FILE = "daemon.json"
 LOCK_FILE = "daemon.lock"
 LOG_FILE = "daemon.log"
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_KEPT_BEGIN = ("LC_", "PYTHON", "COVERAGE_")  # what Python itself may need to start as this one did
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +250,9 @@ def _start(local_home: Path, hosts: str, boot_s: float, account: str) -> LocalCl
     module = "cloudtrain.provisioner.localcloud.daemon"
     command = [sys.executable, "-m", module, "--home", str(local_home), "--hosts", hosts, "--boot", str(boot_s)]
     command += ["--account", account]
-    # A local run must not be able to touch an account: the daemon never sees the user's keys. Nor the mark of a host
-    # that this may itself run on: its cloud would end the daemon with it.
-    ours = ("AWS_", "CLOUDTRAIN_LOCAL_")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    # It outlives the command that starts it, and sees neither the user's keys nor a job's secrets; nor the mark of a
+    # host that this may itself run on: its cloud would end the daemon with it.
+    environment = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_BEGIN)}
     with log.open("ab") as output:
         begin = output.tell()
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
