@@ -440,7 +440,7 @@ OUTPUTS: Final[dict[str, tuple[type, ...]]] = {
     "stop": (Ended,),
     "resume": (Job, Started),
     "down": (Ended,),
-    "adopt": (Started, InBucket),
+    "adopt": (Started, InBucket, Ended),
     "gc": (Cleared,),
     "cost": (Costs,),
     "doctor": (Checked,),

@@ -23,6 +23,7 @@ from cloudtrain.provisioner.report import iso, started
 @click.option("--region", metavar="REGION", help="Of the bucket.  [default: your AWS region]")
 @click.option("--bucket", metavar="NAME", help="The bucket, where it is not the one that `setup` makes.")
 @click.option("--into", metavar="DIR", type=click.Path(path_type=Path), help="Results folder.  [default: results/JOB]")
+@click.option("--end", "ends", is_flag=True, help="Take it over only to end it for good, as `down` does.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask first.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How results are printed.")
 def command(
@@ -31,6 +32,7 @@ def command(
     region: str | None,
     bucket: str | None,
     into: Path | None,
+    ends: bool,
     yes: bool,
     output: str,
 ) -> int:
@@ -39,17 +41,21 @@ def command(
     Its record, the snapshot of its code and its SSH keys come from the account's bucket; from then on this computer
     follows, stops and recovers it. What runs is not touched. The other computer, if it still lives, lets go of it.
 
-    JOB is an id, the beginning of one, or a name. Without it, the jobs in the bucket are listed.
+    JOB is an id, the beginning of one, or a name. Without it, the jobs in the bucket are listed. One that can't go on
+    elsewhere, since its first machine never trained, can be taken over to --end it.
 
     \b
     Examples:
       cloudtrain adopt
       cloudtrain adopt digits-1a2b3c
+      cloudtrain adopt digits-1a2b3c --end
     """
     from cloudtrain.provisioner.launch import access, adopting  # noqa: PLC0415 - boto3, only where a cloud is asked
 
     home = Home.from_env()
     opened = access.open_bucket(access.enter(cloud, home, region=region), bucket=bucket)
+    if job is None and ends:
+        raise UsageError("--end needs a JOB; `cloudtrain adopt` lists them")
     if job is None:
         records, troubles = adopting.in_bucket(opened)
         for trouble in troubles:
@@ -58,13 +64,17 @@ def command(
         return EXIT_OK
     found = adopting.find(opened, job)
     record = found.record
-    if not record.status.final and adopting.driven_here(record, home):
+    if not record.status.final and not ends and adopting.driven_here(record, home):
         adopting.bring_secrets(record, home, os.environ)
         say(f"job {record.job_id} is driven from here already; next: `cloudtrain show {record.job_id}`")
         return EXIT_OK
-    _confirm(record, yes)
+    _confirm(record, yes, ends=ends)
     results = into if into is not None else Path("results") / record.job_id
-    record = adopting.adopt(found, opened, home, results.absolute(), os.environ)
+    record = adopting.adopt(found, opened, home, results.absolute(), os.environ, end=ends)
+    if ends and not record.status.final:
+        from cloudtrain.provisioner.cli import down  # noqa: PLC0415 - the ending alone
+
+        return down.see_all_ended([record], home, output)
     if output == "json":
         click.echo(one_object(started(record.job_id, record.status)))
     else:
@@ -82,13 +92,14 @@ def _now(record: JobRecord) -> str:
     return "driven from here now"
 
 
-def _confirm(record: JobRecord, yes: bool) -> None:
+def _confirm(record: JobRecord, yes: bool, *, ends: bool) -> None:
     if yes or record.status.final:
         return
     if not sys.stdin.isatty():
         raise UsageError("adopt asks before it takes a live job over, and there is no terminal to ask on; add --yes")
     say(f"job {record.job_id} is {record.status} and driven from another computer, which lets go of it if it lives")
-    click.confirm("Take it over?", default=True, err=True, abort=True)
+    question = "Take it over and end it for good?" if ends else "Take it over?"
+    click.confirm(question, default=not ends, err=True, abort=True)
 
 
 def _list(records: tuple[JobRecord, ...], bucket: str, home: Home, *, as_json: bool) -> None:

@@ -51,12 +51,21 @@ def command(wanted: tuple[str, ...], every: bool, yes: bool, output: str) -> int
         store.want(record.job_id, "cancel")
     jobs.use_this_shell(home, live)
     jobs.see_driven(home, live)
-    clock = SystemClock()
+    return see_all_ended(live, home, output)
+
+
+def see_all_ended(live: list[JobRecord], home: Home, output: str) -> int:
+    """Wait until jobs that were asked to end are over and nothing of them runs; they all end at the same time. Gives up
+    once none of them has come to its end for WAIT_S. Returns the exit code."""
+    store, clock = jobs.open_store(home), SystemClock()
     ended = []
+    deadline = clock.now() + WAIT_S
     try:
         for record in live:
-            now, done = _see_ended(record, home=home, store=store, clock=clock)
+            now, done = _see_ended(record, deadline, home=home, store=store, clock=clock)
             ended.append(report.ended(now, clock.now(), done=done))
+            if done:
+                deadline = clock.now() + WAIT_S
             if output == "table" and done:
                 tell(_line(now, clock.now()))
     except KeyboardInterrupt:
@@ -103,9 +112,8 @@ def _confirmed(live: list[JobRecord]) -> bool:
     return click.confirm(f"End {what} for good?", default=False, err=True)
 
 
-def _see_ended(record: JobRecord, *, home: Home, store: Store, clock: Clock) -> tuple[JobRecord, bool]:
+def _see_ended(record: JobRecord, deadline: float, *, home: Home, store: Store, clock: Clock) -> tuple[JobRecord, bool]:
     """Wait until the job is over and its machines are gone: its record then, and whether it came to that in time."""
-    deadline = clock.now() + WAIT_S
     seen = store.events(record.job_id)
     show: Screen = EventsOnly()
     job_id = record.job_id

@@ -87,8 +87,8 @@ def fetch(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:
             objects.download(f"{record.control}/{name}", job_dir / name)
     except NotFound as error:
         raise CloudtrainError(
-            f"job {record.job_id} has no snapshot of its workdir in the bucket yet: only the computer that launched "
-            "it can go on with it; `cloudtrain adopt` again once it trains"
+            f"job {record.job_id} has no snapshot of its workdir in the bucket yet, so it can't go on from here: "
+            f"`cloudtrain adopt {record.job_id} --end` takes it over and ends it; or adopt it once it trains"
         ) from error
 
 

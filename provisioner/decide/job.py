@@ -64,7 +64,13 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
         events += lines
     record = _note_progress(record, seen)
     effects += _strays(record, seen)
-    if record.snapshot_sha256 and not record.snapshot_kept and any(a.phase is Phase.WORKING for a in record.attempts):
+    goes_on = record.outcome in (None, EndReason.STOPPED)
+    if (
+        goes_on
+        and record.snapshot_sha256
+        and not record.snapshot_kept
+        and any(a.phase is Phase.WORKING for a in record.attempts)
+    ):
         effects.append(KeepSnapshot())  # once a machine trains: nobody waits for it
     if record.outcome is None and not any(at.live(a) for a in record.attempts) and seen.machines is not None:
         record, lines = next_attempt(record, now, limits)

@@ -59,12 +59,14 @@ def find(access: Access, wanted: str) -> Found:
     return found[0]
 
 
-def adopt(found: Found, access: Access, home: Home, results: Path, environ: Mapping[str, str]) -> JobRecord:
+def adopt(
+    found: Found, access: Access, home: Home, results: Path, environ: Mapping[str, str], *, end: bool = False
+) -> JobRecord:
     """Make the job ours: its snapshot and keys come here, its record names this home, and our controller drives it.
 
     One that is over is only brought home, to be looked at. Nothing is changed in the bucket before everything that is
-    needed has arrived; the values of secrets, which the bucket lacks, come from ``environ``. Raises NotFound, Conflict,
-    UsageError, CloudtrainError.
+    needed has arrived; the values of secrets, which the bucket lacks, come from ``environ``. ``end``: only to end it,
+    which needs neither snapshot nor secrets. Raises NotFound, Conflict, UsageError, CloudtrainError.
     """
     record, objects = found.record, access.objects
     if (record.cloud, record.bucket) != (access.entry.cloud, access.bucket):
@@ -78,8 +80,11 @@ def adopt(found: Found, access: Access, home: Home, results: Path, environ: Mapp
     job_dir = home.job_dir(record.job_id)
     if not record.status.final:
         _refuse_namesake(store, record)
-        bring_secrets(record, home, environ)
-        takeover.fetch(record, objects, job_dir)
+        if end:
+            takeover.fetch_keys(record, objects, job_dir)
+        else:
+            bring_secrets(record, home, environ)
+            takeover.fetch(record, objects, job_dir)
     found = takeover.take(found, home.id, results, objects)
     if not record.status.final:  # another machine came meanwhile, or one changed its host key, and its driver let go
         takeover.fetch_keys(found.record, objects, job_dir)
@@ -89,6 +94,8 @@ def adopt(found: Found, access: Access, home: Home, results: Path, environ: Mapp
         store.put(found.record, found.etag)
     except Conflict as error:
         raise UsageError(str(error)) from error
+    if end:
+        store.want(record.job_id, "cancel")
     if record.cloud == "aws":
         renew(home)
     ensure(home)

@@ -24,6 +24,7 @@ class Account:
     """An account whose bucket holds these jobs."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = world
         self.records: list[JobRecord] = []
         self.adopted: list[tuple[str, Path]] = []
         self.asked: list[tuple[Any, ...]] = []
@@ -46,9 +47,14 @@ class Account:
                 return SimpleNamespace(record=record)
         raise NotFound(f"bucket b holds no job {wanted!r}")
 
-    def _adopt(self, found: Any, opened: object, home: Any, results: Path, environ: Mapping[str, str]) -> JobRecord:
+    def _adopt(
+        self, found: Any, opened: object, home: Any, results: Path, environ: Mapping[str, str], *, end: bool
+    ) -> JobRecord:
         self.adopted.append((found.record.job_id, results))
         record: JobRecord = replace(found.record, driver=home.id, results=str(results))
+        if end:
+            self.world.store.put(record, '"etag"')
+            self.world.store.want(record.job_id, "cancel")
         return record
 
 
@@ -119,6 +125,26 @@ def test_secrets_that_only_the_other_computer_has_are_brought_along(
     monkeypatch.setenv("WANDB_API_KEY", "hush")
     assert world.run("adopt", "digits", "--yes")[0] == 0
     assert kept_secrets(record, world.home.job_dir(record.job_id)) == {"WANDB_API_KEY": "hush"}
+
+
+def test_a_job_that_can_not_go_on_is_taken_over_to_end_it(world: World, account: Account) -> None:
+    account.records = [replace(job(), status=JobStatus.PROVISIONING)]
+
+    def ends(world: World) -> None:
+        assert world.store.get("digits-abc123").wanted == "cancel"
+        world.change("digits-abc123", status=JobStatus.CANCELLED, collected=True, swept=True)
+
+    world.script = [ends]
+    code, out, _ = world.run("adopt", "digits", "--end", "--yes")
+    assert (code, account.adopted[0][0]) == (0, "digits-abc123")
+    assert "digits-abc123 CANCELLED: 0 machines ended, nothing is left running" in out
+
+
+def test_ending_needs_a_job_and_a_yes(world: World, account: Account) -> None:
+    account.records = [job()]
+    assert world.run("adopt", "--end")[0] == 2
+    assert world.run("adopt", "digits", "--end")[0] == 2
+    assert account.adopted == []
 
 
 def test_an_unknown_job(world: World, account: Account) -> None:

@@ -11,12 +11,13 @@ import pytest
 
 from cloudtrain.provisioner import ledger
 from cloudtrain.provisioner.adapters.store import SqliteStore
+from cloudtrain.provisioner.codec import encode
 from cloudtrain.provisioner.controller import effects, loop, takeover
 from cloudtrain.provisioner.controller.attempt_files import AttemptFiles
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
 from cloudtrain.provisioner.controller.reach import Reach
 from cloudtrain.provisioner.decide.effects import KeepSnapshot
-from cloudtrain.provisioner.errors import Conflict
+from cloudtrain.provisioner.errors import CloudtrainError, Conflict
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Phase
 from cloudtrain.provisioner.shipping.snapshot import MANIFEST_NAME, TAR_NAME
@@ -191,6 +192,25 @@ def test_taking_over_makes_the_old_controller_let_go(tmp_path: Path, bench: Benc
     with pytest.raises(DrivenElsewhere):
         old.pass_once()
     assert world.cloud.live(), "what runs is not touched by a controller that has lost the job"
+
+
+def test_a_job_that_is_taken_over_without_its_snapshot_can_be_ended(tmp_path: Path, bench: Bench, world: World) -> None:
+    """Its computer died before anything trained: no snapshot is in the bucket, nor on the computer that ends it."""
+    bench.run(until=lambda: any(a.step >= 1 for a in world.agents.values()))
+    stored = bench.store.get(bench.record.job_id)
+    record = replace(stored.record, snapshot_sha256="0" * 64, snapshot_kept=False)
+    world.objects.objects[takeover.record_key(record.job_id)] = encode(record)
+    for name in (TAR_NAME, MANIFEST_NAME):
+        world.objects.objects.pop(f"{record.control}/{name}", None)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(CloudtrainError, match=f"cloudtrain adopt {record.job_id} --end"):
+        takeover.fetch(record, world.objects, tmp_path / "there")
+    bench.store.save(record, version=stored.version, etag=stored.etag)
+    bench.store.put(record, world.objects.get(takeover.record_key(record.job_id))[1])  # type: ignore[index]
+    bench.store.want(record.job_id, "cancel")
+    over = bench.run()
+    assert over.status is JobStatus.CANCELLED
+    assert world.cloud.live() == []
 
 
 def test_a_controller_to_which_nothing_happens_learns_within_a_minute_that_it_has_lost_the_job(
