@@ -21,10 +21,12 @@ from cloudtrain.provisioner.errors import (
     CloudGone,
     CloudUnreachable,
     PoolUnavailable,
+    QuotaExceeded,
     RegionDenied,
+    Scope,
     UsageError,
 )
-from cloudtrain.provisioner.model import TAG_LOCAL_SSH, Endpoint, Image, Machine, MachineState
+from cloudtrain.provisioner.model import TAG_LOCAL_SSH, AwsOptions, Endpoint, Image, Machine, MachineState
 from tests.contract.cloud_contract import POOL, REGION, found, image, launch_request, running
 from tests.moto.worlds import ACCOUNT, ADDRESS, AMI, MotoWorld, register
 
@@ -189,6 +191,33 @@ def test_an_instance_profile_that_iam_shows_and_ec2_does_not_know_yet_is_asked_f
     with pytest.raises(wanted) as caught:
         world.cloud.launch(launch_request(world))
     assert type(caught.value) is wanted
+
+
+def test_a_full_subnet_gives_way_to_the_next_of_the_zone_and_then_to_the_next_zone(world: MotoWorld) -> None:
+    """F33: it is neither the type's fault nor the region's."""
+    first = Ec2Cloud(world.clients, address=lambda: ADDRESS)._resources(REGION).subnet(POOL.zone_id)
+    made = ec2(world).create_subnet(VpcId=first.vpc_id, CidrBlock="172.31.240.0/24", AvailabilityZone=first.zone_name)
+    second = made["Subnet"]["SubnetId"]
+    options = AwsOptions(subnet_ids=(first.subnet_id, second))
+    request = replace(launch_request(world), options=options)
+    world.refuse("RunInstances", "InsufficientFreeAddressesInSubnet", times=1)
+    with pytest.raises(CloudUnreachable, match=f"subnet {first.subnet_id} has no free address"):
+        world.cloud.launch(request)  # asked again, with the same token
+    asked: list[str] = []
+    world.on_send("RunInstances", lambda sent: asked.append(str(sent.body)))
+    machine = world.cloud.launch(request)
+    assert second in asked[0]
+    world.cloud.terminate(REGION, [machine.instance_id])
+    world.refuse("RunInstances", "InsufficientFreeAddressesInSubnet", times=1)
+    with pytest.raises(PoolUnavailable) as caught:
+        world.cloud.launch(replace(launch_request(world, generation=2), options=options))
+    assert caught.value.scope is Scope.SUBNET
+
+
+def test_a_launch_that_a_quota_refused_names_it(world: MotoWorld) -> None:
+    world.refuse("RunInstances", "VcpuLimitExceeded", "your current vCPU limit of 0 allows", times=1)
+    with pytest.raises(QuotaExceeded, match=r"L-3819A6DF.* needs 4 vCPUs, the quota is 0, 4 are missing"):
+        world.cloud.launch(launch_request(world))
 
 
 def test_a_group_that_vanished_is_made_anew_by_the_next_try(world: MotoWorld) -> None:

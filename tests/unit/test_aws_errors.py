@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import os
 import ssl
+from collections.abc import Iterator
 from email.utils import formatdate
 from typing import Any
 
 import botocore.exceptions as boto
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.parsers import ResponseParserError
 
 from cloudtrain.provisioner.adapters.aws_codes import ROWS, Kind
 from cloudtrain.provisioner.adapters.aws_errors import decoder, translate, translated
+from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.errors import (
     AccessError,
     AttemptOver,
@@ -80,6 +84,47 @@ def test_each_row(code: str) -> None:
         assert error.lasting is expected.lasting
     if isinstance(error, CloudUnreachable):
         assert error.broken is expected.broken
+
+
+EC2_CODES = sorted(c for c in ROWS if not c.isdecimal() and c not in ("NoSuchBucket", "NoSuchKey", "NoSuchUpload"))
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[Any]:
+    """EC2's client for launches, whose requests leave this process nowhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        yield Clients("aws").launcher("us-east-1")
+
+
+@pytest.mark.parametrize("code", EC2_CODES)
+def test_each_row_over_the_wire_is_one_request(code: str, launcher: Any) -> None:
+    """As EC2 answers, with the code's own HTTP status: botocore repeats none of them, not even the 5xx of capacity."""
+    expected, sent = ROWS[code], []
+
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        sent.append(request.url)
+        body = (
+            f"<Response><Errors><Error><Code>{code}</Code><Message>No, said AWS.</Message></Error></Errors>"
+            "<RequestID>req-1</RequestID></Response>"
+        )
+        reply = AWSResponse(request.url, expected.status, {}, None)
+        reply._content = body.encode()
+        return reply
+
+    launcher.meta.events.register_first("before-send.ec2.RunInstances", answer)
+    try:
+        with pytest.raises(CloudtrainError) as caught, translated("launch", launching=True):
+            launcher.run_instances(MinCount=1, MaxCount=1)
+    finally:
+        launcher.meta.events.unregister("before-send.ec2.RunInstances", answer)
+    assert len(sent) == 1
+    assert type(caught.value) is CLASSES[expected.kind]
+    assert f"{code}" in str(caught.value)
+    assert "(request req-1)" in str(caught.value)
 
 
 # What a code of 2.2 reaches; the table itself can't tell that it is wrong.
