@@ -57,8 +57,6 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
     report = seen.report(attempt.generation)
     if report is not None:
         attempt = _note_report(attempt, report)
-    if machine is not None and attempt.unseen_since is not None:
-        attempt = replace(attempt, unseen_since=None)  # each absence is judged by itself
     attempt, doubted = _looked_for(attempt, machine, now, limits)
     if doubted:
         return Step(attempt)
@@ -266,7 +264,7 @@ def _ending(attempt: Attempt, machine: Machine | None, now: float, limits: Limit
 def _looked_for(attempt: Attempt, machine: Machine | None, now: float, limits: Limits) -> tuple[Attempt, bool]:
     """Since when the cloud's lists have lacked the machine, and whether that proves nothing yet."""
     if machine is not None:
-        return replace(attempt, unseen_since=None), False
+        return replace(attempt, unseen_since=None), False  # each absence is judged by itself
     since = now if attempt.unseen_since is None else attempt.unseen_since
     doubted = now - _asked_at(attempt) < limits.unseen_s or now - since < limits.gone_unseen_s
     return replace(attempt, unseen_since=since), doubted

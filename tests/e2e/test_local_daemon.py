@@ -167,11 +167,13 @@ def test_down_ends_machines_and_their_processes(local_home: Path) -> None:
 
 def test_the_users_keys_never_reach_it(local_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-a-real-account")
+    monkeypatch.setenv("HUB_TOKEN", "of-a-job")  # as `secrets:` names it; the daemon outlives the launch
     cloud = client.ensure_up(local_home)
     environ = Path(f"/proc/{cloud.pid}/environ")
     if not environ.exists():
         pytest.skip("needs /proc")
     assert b"of-a-real-account" not in environ.read_bytes()
+    assert b"of-a-job" not in environ.read_bytes()
 
 
 def run_daemon(home: Path, *options: str) -> subprocess.Popen[bytes]:

@@ -6,10 +6,15 @@ import os
 import sys
 
 _ROLES = {"cloudtrain.provisioner.controller": "controller", "cloudtrain.provisioner.cli.main": "cli"}
+_role = next((role for module, role in _ROLES.items() if module in sys.orig_argv), None)
 
-if "FAULT_POINTS" in os.environ:
-    _role = next((role for module, role in _ROLES.items() if module in sys.orig_argv), None)
-    if _role is not None:
-        from tests.faults import points
+if _role is not None and "FAULT_POINTS" in os.environ:
+    from tests.faults import points
 
-        points.install(_role, os.environ["FAULT_POINTS"])
+    points.install(_role, os.environ["FAULT_POINTS"])
+if _role == "controller" and "FAULT_AWS_PACE" in os.environ:  # looks as seldom as it would on AWS
+    from cloudtrain.provisioner.adapters import listing
+    from cloudtrain.provisioner.controller import loop
+
+    loop.PAUSE_S["local"] = loop.PAUSE_S["aws"]
+    listing.GAP_S["local"] = listing.GAP_S["aws"]
