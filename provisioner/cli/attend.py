@@ -121,6 +121,8 @@ def _show_end(record: JobRecord, *, json: bool) -> None:
     job_id = record.job_id
     words = f": {printable(record.detail)}" if record.detail else ""
     say(f"job {job_id} {record.status}{words}")
+    if record.status is JobStatus.SUCCEEDED and record.late_at is not None:
+        say("it ended past its deadline: exit code 5")
     if json:
         click.echo(tables.one_object(report.final(record, now)))
     else:

@@ -47,7 +47,8 @@ def command(
     Shows the plan and asks, starts the job, and follows it to its results and its bill. The job goes on when this
     command ends early: only `cloudtrain stop` and `cloudtrain down` end its machine.
 
-    Ends with 0 when the job succeeded, 100 when it failed, 103 when it was cancelled, 4 when no pool had capacity.
+    Ends with 0 when the job succeeded, 100 when it failed, 103 when it was cancelled, 4 when no pool had capacity,
+    5 at a limit.
 
     \b
     Examples:
@@ -71,7 +72,7 @@ def command(
         prepared, access = opening.result()
         found = data.look_for_launch(prepared, home, access)
         show_plan(prepared, shot, found.plan if found is not None else None, as_json=False, aside=True)
-        if promise := limits.deadline(prepared.spec, access.entry.identity.expires_at, SystemClock().now()):
+        if promise := limits.deadline(prepared.spec, cloud, access.entry.identity.expires_at, SystemClock().now()):
             say(promise)
         if not (yes or click.confirm("Start it?", default=True, err=True)):
             say("nothing was started")

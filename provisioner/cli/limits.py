@@ -42,12 +42,14 @@ def left(record: JobRecord, now: float) -> list[str]:
     return [*lines, f"left: {', '.join(parts)}"] if parts and not record.status.final else lines
 
 
-def deadline(spec: JobSpec, expires_at: float | None, now: float) -> str | None:
+def deadline(spec: JobSpec, cloud: str, expires_at: float | None, now: float) -> str | None:
     """What the deadline of a job that is about to start depends on; None where it has none. ``expires_at``: of the
     credentials, None where they do not end, or nobody knows when."""
     if spec.deadline_s is None:
         return None
     ends_at = now + spec.deadline_s
+    if cloud == "local":
+        return f"deadline {moment(ends_at)}: it counts on this computer being awake"
     kept = f"deadline {moment(ends_at)}: it counts on this computer being awake, with its controller running"
     if expires_at is None:
         return f"{kept} and valid AWS credentials"
