@@ -45,6 +45,7 @@ def ensure(home: Home) -> bool:
         "CLOUDTRAIN_HOME": str(home.root),
         "CLOUDTRAIN_LOCAL_HOME": str(home.local_home),
         LOCK_ENV: str(lock),
+        "MALLOC_ARENA_MAX": "2",  # a thread per job: glibc's arenas would hold what each of them once needed
     }
     try:
         with (home.root / "controller.log").open("ab") as output:

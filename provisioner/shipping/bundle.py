@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import tarfile
+import threading
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +24,8 @@ from cloudtrain.trainer.contract import SECRETS_NAME, AgentConfig, to_json
 DISTRIBUTIONS = ("boto3", "botocore", "s3transfer", "jmespath", "python-dateutil", "urllib3", "six")
 BOTOCORE_DATA = ("s3", "sts", "endpoints.json", "partitions.json", "sdk-default-configuration.json", "_retry.json")
 BOTO3_DATA = ("s3",)
+
+_ONCE = threading.Lock()  # of jobs that start together one packs, and the others have it
 
 # tar's last words are "Exiting with failure status"; what it met before may lie far above them.
 _SAY_DISK_FULL = """df -Pk . | awk 'END { if ($4 < 1024) print "the disk is full: raise resources.disk_size" }' >&2"""
@@ -82,9 +85,10 @@ def bundle(
     ``snapshot_dir`` holds what ``snapshot.take`` wrote; None for a job without a workdir. ``secrets``: values by name.
     Raises CloudtrainError where the snapshot is missing.
     """
-    parts: list[BinaryIO] = [io.BytesIO(_agent_code())]
-    if with_deps:
-        parts.append(io.BytesIO(_libraries()))
+    with _ONCE:
+        parts: list[BinaryIO] = [io.BytesIO(_agent_code())]
+        if with_deps:
+            parts.append(io.BytesIO(_libraries()))
     parts += _member("incoming/agent.json", to_json(config).encode(), mode=0o600)
     if secrets:
         parts += _member(f"incoming/{SECRETS_NAME}", json.dumps(dict(secrets)).encode(), mode=0o600)
