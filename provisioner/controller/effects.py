@@ -96,6 +96,8 @@ class Effects:
 
     def _perform(self, record: JobRecord, effect: to.Effect) -> Outcome | None:
         match effect:
+            case to.Resolve(generation=generation) if not self._reach.turn(_attempt(record, generation).pool.region):
+                return None
             case to.Resolve() | to.Launch():
                 return self._ask_for_machine(record, effect)
             case to.Ship(generation=generation, machine=machine):
@@ -310,8 +312,8 @@ def refusal(generation: int, error: CloudtrainError) -> LaunchRefused:
             return LaunchRefused(generation, str(error), EndReason.DENIED, Scope.REGION, error.lasting)
         case PoolUnavailable():
             return LaunchRefused(generation, str(error), scope=error.scope, lasting=error.lasting)
-        case CloudError() | NotFound():
-            return LaunchRefused(generation, str(error))
+        case CloudError() | NotFound():  # what nobody has met is tried once in each pool, and not again today
+            return LaunchRefused(generation, str(error), lasting=True)
         case AccessError() | UsageError():
             return LaunchRefused(generation, str(error), EndReason.REFUSED, Scope.REQUEST)
     raise error

@@ -12,6 +12,8 @@ from cloudtrain.provisioner.things import StoredObject
 
 YOUNG_S = 24 * 3600.0
 """File contents that were sent within a day may be a launch's that has not written its manifest yet."""
+BEGUN = "begun.json"
+"""Beside a job's manifests from before its contents are sent: a launch counts on what is in the bucket already."""
 _OF_A_JOB = re.compile(r"(jobs|control|mounts)/([a-z0-9][a-z0-9-]{0,63})/.+")
 _CONTENT = re.compile(r"files/([0-9a-f]{64})")
 
@@ -78,7 +80,20 @@ def manifests(contents: Iterable[StoredObject], ending: Iterable[JobData]) -> tu
     """The keys of the manifests of every job whose data stays: what they name is needed."""
     going = {data.job_id for data in ending if data.end}
     matches = ((item.key, _OF_A_JOB.fullmatch(item.key)) for item in contents)
-    return tuple(key for key, m in matches if m and m[1] == "mounts" and m[2] not in going)
+    return tuple(
+        key for key, m in matches if m and m[1] == "mounts" and m[2] not in going and not key.endswith(f"/{BEGUN}")
+    )
+
+
+def launching(contents: Iterable[StoredObject], known: Mapping[str, Known], now: float) -> tuple[str, ...]:
+    """Jobs whose launch may be sending contents right now: they have no record yet, and began within a day."""
+    found = []
+    for item in contents:
+        match = _OF_A_JOB.fullmatch(item.key)
+        if match and item.key == f"mounts/{match[2]}/{BEGUN}" and now - item.modified_at < YOUNG_S:
+            of = known.get(match[2], Known())
+            found += [match[2]] if of.record is None else []
+    return tuple(found)
 
 
 def unneeded(contents: Iterable[StoredObject], named: Iterable[str], now: float) -> tuple[StoredObject, ...]:

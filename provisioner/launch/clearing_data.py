@@ -11,7 +11,7 @@ from typing import Any
 from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.takeover import RecordUnreadable
 from cloudtrain.provisioner.decide.garbage import Known
-from cloudtrain.provisioner.decide.stale_data import JobData, job_data, jobs_in, manifests, unneeded
+from cloudtrain.provisioner.decide.stale_data import JobData, job_data, jobs_in, launching, manifests, unneeded
 from cloudtrain.provisioner.errors import CloudtrainError, NotFound
 from cloudtrain.provisioner.launch.clearing import AT_A_TIME, Scene
 from cloudtrain.provisioner.ports import ObjectStore
@@ -51,11 +51,14 @@ def hoard(scene: Scene, bucket: str, region: str) -> Hoard:
     contents = scene.inventory.contents(bucket, region)
     known = _records(objects, jobs_in(contents))
     jobs = job_data(contents, known, scene.owner)
+    now = scene.clock.now()
+    if begun := launching(contents, known, now):
+        return Hoard(bucket, region, jobs, (), f"file contents stay: job {begun[0]} may be sending its own right now")
     try:
         named = _named(objects, manifests(contents, jobs))
     except CloudtrainError as error:
         return Hoard(bucket, region, jobs, (), f"file contents stay: {error}")
-    return Hoard(bucket, region, jobs, unneeded(contents, named, scene.clock.now()))
+    return Hoard(bucket, region, jobs, unneeded(contents, named, now))
 
 
 def delete(scene: Scene, found: Hoard, say: Callable[[str], None]) -> tuple[str, ...]:

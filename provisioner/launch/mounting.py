@@ -11,6 +11,7 @@ from typing import Any
 
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.data_bucket import ContentStore, Halted, list_source
+from cloudtrain.provisioner.decide.stale_data import BEGUN
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
 from cloudtrain.provisioner.model import FileMount
 from cloudtrain.provisioner.shipping.mounts import LIMIT_FILES, Sized, describe_objects, is_s3, pack
@@ -85,6 +86,8 @@ def upload(looked: Sequence[Looked], job_id: str, store: ContentStore) -> tuple[
     Raises UsageError for a file that changes meanwhile, AccessError, CloudUnreachable, KeyboardInterrupt.
     """
     mounts = []
+    if looked:
+        store.put_manifest(f"mounts/{job_id}/{BEGUN}", b"{}")
     for number, item in enumerate(looked):
         document = item.document if item.document is not None else _contents(item, store)
         mount, data = pack(document, item.sized.mount.target, job_id, number)

@@ -103,11 +103,11 @@ def test_every_content_is_sent_once_and_a_second_launch_sends_nothing(world: Wor
     stored = world.stored()
     assert {hashlib.sha256(data).hexdigest() for data in stored.values()} == set(stored)
     assert set(stored) == {row["sha256"] for row in found.values() if "sha256" in row}
-    assert world.calls["PutObject"] == 4 + 1, "four small contents and a manifest"
+    assert world.calls["PutObject"] == 4 + 2, "four small contents, the mark of a launch, and a manifest"
     assert world.calls["UploadPart"] == 3
     world.calls.clear()
     world.upload("j-2")
-    assert (world.calls["PutObject"], world.calls["UploadPart"]) == (1, 0)
+    assert (world.calls["PutObject"], world.calls["UploadPart"]) == (2, 0), "the mark and the manifest"
 
 
 def test_an_upload_that_was_broken_off_goes_on_where_it_was(world: World) -> None:

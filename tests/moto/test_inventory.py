@@ -103,7 +103,7 @@ def crowd(it: InventoryWorld) -> set[str]:
     zone = ec2.describe_availability_zones()["AvailabilityZones"][0]["ZoneName"]
     subnet = ec2.describe_subnets(Filters=[{"Name": "default-for-az", "Values": ["true"]}])["Subnets"][0]
     token = f"ct-{it.job}-1-0123456789ab"
-    looks = (
+    looks: tuple[list[dict[str, str]], ...] = (
         [],
         tags(owner="AIDAOTHER", job=it.job, generation="1", token=token),
         tags(owner=OWNER),

@@ -9,6 +9,7 @@ from typing import Any
 import botocore.exceptions as boto
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 from botocore.parsers import ResponseParserError
 
 from cloudtrain.provisioner.adapters.aws_codes import ROWS, Kind
@@ -105,13 +106,13 @@ def test_each_row_over_the_wire_is_one_request(code: str, launcher: Any) -> None
     """As EC2 answers, with the code's own HTTP status: botocore repeats none of them, not even the 5xx of capacity."""
     expected, sent = ROWS[code], []
 
-    def answer(request: Any, **_: Any) -> AWSResponse:
+    def answer(request: Any, **_: Any) -> Any:
         sent.append(request.url)
         body = (
             f"<Response><Errors><Error><Code>{code}</Code><Message>No, said AWS.</Message></Error></Errors>"
             "<RequestID>req-1</RequestID></Response>"
         )
-        reply = AWSResponse(request.url, expected.status, {}, None)
+        reply: Any = AWSResponse(request.url, expected.status, HTTPHeaders(), None)
         reply._content = body.encode()
         return reply
 

@@ -270,6 +270,18 @@ def test_a_damaged_manifest_keeps_all_contents(account: Account) -> None:
     assert "mounts/b-1/0.json" in found.trouble
 
 
+def test_a_launch_that_is_sending_contents_keeps_all_of_them(account: Account) -> None:
+    """It counts on what is in the bucket already, and its manifest comes last."""
+    account.objects.objects["mounts/new-1/begun.json"] = b"{}"
+    account.objects.objects[f"files/{'a' * 64}"] = b"data"
+    account.inventory.modified_at = account.clock.now() - 3600
+    found = hoard(account.scene, HOME, REGION)
+    assert found.files == ()
+    assert "job new-1" in found.trouble
+    account.inventory.modified_at = account.clock.now() - 90_000  # it was broken off
+    assert len(hoard(account.scene, HOME, REGION).files) == 1
+
+
 def test_a_deletion_that_breaks_off_is_found_again(account: Account) -> None:
     account.put("a-1", JobStatus.SUCCEEDED)
     account.objects.objects["jobs/a-1/x"] = b"1"
