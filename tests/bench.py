@@ -35,6 +35,7 @@ class Bench:
         self.job_dir = tmp_path / "job"
         self.job_dir.mkdir()
         self.gone = False
+        self.turn = True  # whether a machine may be asked for now
         plain = job(created_at=world.clock.now())
         spec = replace(plain.spec, **limits)
         self.record = replace(plain, spec=spec, offerings=offerings, results=str(tmp_path / "results"))
@@ -43,7 +44,7 @@ class Bench:
     def loop(self) -> JobLoop:
         world = self.world
         files = AttemptFiles(self.job_dir, self.record)
-        reach = Reach(world.cloud, world, world.objects, world.clock, files, self.job_dir)
+        reach = Reach(world.cloud, world, world.objects, world.clock, files, self.job_dir, lambda _region: self.turn)
         parts = Parts(
             journal=Journal(self.store, world.objects, self.record.job_id),
             observer=Observer(reach),

@@ -51,6 +51,40 @@ class Backoff:
             self._gap_s = max(self._gap_s / 2, self._least_s)
 
 
+class Turns:
+    """Who may start something of which only so many may start in a second: ``burst`` at once, then ``per_s``.
+
+    Thread-safe.
+    """
+
+    def __init__(
+        self,
+        per_s: float,
+        burst: int,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._gap_s = 1 / per_s
+        self._burst = burst
+        self._now = now
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._next_at = float("-inf")
+
+    def take(self, patience_s: float) -> bool:
+        """Wait for a turn; False, at once, where it would come later than that."""
+        with self._lock:
+            now = self._now()
+            at = max(self._next_at, now - (self._burst - 1) * self._gap_s)
+            if at - now > patience_s:
+                return False
+            self._next_at = at + self._gap_s
+        if at > now:
+            self._sleep(at - now)
+        return True
+
+
 @dataclass(eq=False, slots=True)
 class _Batch(Generic[K, V]):
     """Keys that one call will ask for. ``before``: the call that must have ended first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,9 @@ class Reach:
     clock: Clock
     files: AttemptFiles
     job_dir: Path
+    turn: Callable[[str], bool] = lambda _region: True
+    """Whether a machine may be asked for in a region now; blocks for some seconds. One after the other, or EC2
+    throttles all: of a thousand jobs that start at one time the last ones would be given up as unanswered."""
 
     def target(self, attempt: Attempt, machine: Machine) -> Target:
         """How to reach the attempt's machine over SSH. Raises RemoteError while it lacks an address."""

@@ -10,6 +10,7 @@ import threading
 
 from cloudtrain.provisioner.adapters.caller_address import caller_address
 from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.adapters.coalesce import Turns
 from cloudtrain.provisioner.adapters.ec2 import Ec2Cloud
 from cloudtrain.provisioner.adapters.s3 import S3ObjectStore
 from cloudtrain.provisioner.adapters.ssh import ParamikoRemote
@@ -25,6 +26,12 @@ from cloudtrain.provisioner.localcloud.client import find
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import Clock, Remote, Store
 
+# RunInstances: requests are refilled by 2 a second (runs-on/runs-on#29), machines too once 1,000 are spent (EC2
+# Developer Guide, "Request throttling for the Amazon EC2 API", read 2026-11).
+LAUNCHES_PER_S = 2.0
+LAUNCHES_AT_ONCE = 5
+TURN_PATIENCE_S = 10.0
+
 
 class Shared:
     """What the jobs of one process have in common. Thread-safe."""
@@ -33,6 +40,7 @@ class Shared:
         self.remote = ParamikoRemote() if remote is None else remote
         self._lock = threading.Lock()
         self._clouds: dict[tuple[str, str | None, str | None], tuple[Clients, Ec2Cloud]] = {}
+        self._turns: dict[str, Turns] = {}
 
     def cloud(self, home: Home, record: JobRecord) -> tuple[Clients, Ec2Cloud]:
         """The clients and the Cloud port for the account, or the embedded cloud, that the job is in."""
@@ -44,6 +52,14 @@ class Shared:
                 cloud = Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=lambda: gone(home, record))
                 found = self._clouds[record.cloud, record.cloud_id, endpoint] = (clients, cloud)
             return found
+
+    def turn(self, cloud: str, region: str) -> bool:
+        """Whether one more machine may be asked for now: waits a little for that. The embedded cloud has no limit."""
+        if cloud == "local":
+            return True
+        with self._lock:
+            turns = self._turns.setdefault(region, Turns(LAUNCHES_PER_S, LAUNCHES_AT_ONCE))
+        return turns.take(TURN_PATIENCE_S)
 
 
 def wire(home: Home, store: Store, clock: Clock, job_id: str, shared: Shared) -> Parts:
@@ -70,6 +86,7 @@ def reach(home: Home, record: JobRecord, clock: Clock, shared: Shared | None = N
         clock=clock,
         files=AttemptFiles(job_dir, record),
         job_dir=job_dir,
+        turn=lambda region: shared.turn(record.cloud, region),
     )
 
 

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer
+from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer, Turns
 
 
 class Calls:
@@ -148,3 +148,23 @@ def test_throttled_calls_come_less_and_less_often_and_then_again_more() -> None:
     assert gaps[:6] == [0.0, 0.5, 1.0, 2.0, 4.0, 4.0]  # half of 1, 2, 4, 8, 8: jitter at its least
     assert gaps[6:9] == [8.0, 4.0, 2.0]
     assert gaps[-1] <= 0.04
+
+
+def test_some_start_at_once_and_the_others_one_after_the_other() -> None:
+    time = Time()
+    turns = Turns(2.0, 3, now=lambda: time.now, sleep=time.sleep)
+    starts = []
+    for _ in range(6):
+        assert turns.take(10)
+        starts.append(time.now - 100)
+    assert starts == [0, 0, 0, 0.5, 1.0, 1.5]
+    time.now += 100
+    assert turns.take(0)
+
+
+def test_who_would_wait_too_long_is_told_at_once_and_keeps_nobody() -> None:
+    waits: list[float] = []
+    turns = Turns(2.0, 1, now=lambda: 100.0, sleep=waits.append)
+    assert [turns.take(1.0) for _ in range(50)] == [True, True, True, *[False] * 47]
+    assert waits == [0.5, 1.0]
+    assert turns.take(1.5)

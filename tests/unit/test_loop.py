@@ -46,6 +46,18 @@ def test_a_job_runs_once_in_the_cheapest_pool_and_leaves_nothing(bench: Bench, w
     nothing_left(world)
 
 
+def test_a_job_whose_turn_comes_late_has_lost_nothing_by_waiting(bench: Bench, world: World) -> None:
+    bench.turn = False
+    since = world.clock.now()
+    bench.run(until=lambda: world.clock.now() - since > 500)
+    assert world.cloud.calls == []
+    bench.turn = True
+    world.cloud.faults.add("launch", CloudUnreachable("no reply"), when="before", times=2)
+    record = bench.run()
+    assert record.status is JobStatus.SUCCEEDED
+    assert len(record.attempts) == 1, "its time for an answer began with the first question"
+
+
 def test_an_interruption_moves_to_another_pool_and_resumes_without_loss(bench: Bench, world: World) -> None:
     bench.run(until=lambda: any(a.step >= 100 for a in world.agents.values()))
     (first,) = world.cloud.live()
