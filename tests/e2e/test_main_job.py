@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.localcloud import client
 from tests.e2e.story import Person, digits_job, until
+from tests.recount import recount
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-main")]
 
@@ -66,8 +69,12 @@ def test_an_interruption_with_notice_loses_no_step_and_no_bit(
     assert report["metrics"] == unbroken["metrics"]
     one, two = report["attempts"]
     assert one["pool"] != two["pool"]
-    assert (one["end_reason"], one["usd"]) == ("interrupted", 0)
+    assert (one["end_reason"], one["machine_usd"]) == ("interrupted", 0)
+    assert 0 < one["usd"] == round(one["volume_usd"] + one["address_usd"] + one["transfer_usd"], 4) < two["usd"]
     assert person.machines() == []
+    cost = person.ok("cost", report["job"], "-o", "json").json()
+    history = SqliteStore(person.home / "jobs.db").facts(report["job"])
+    assert abs(recount(history, time.time()) - Fraction(str(cost["total"]["usd"]))) < Fraction(1, 200), "to the cent"
 
 
 @pytest.mark.parametrize("hosts", ["embedded", "sshd"])
