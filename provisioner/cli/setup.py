@@ -181,7 +181,11 @@ def _destroy(it: Account, entry: Entry, home: Home, *, yes: bool) -> None:
         raise UsageError(f"job {job} is live and needs what setup made; end it first: `cloudtrain down {job}`")
     running = account_teardown.machines(it)
     if running:
-        raise UsageError(f"machines of jobs still run: {', '.join(running)}; end them first")
+        flags = " --cloud local" if entry.cloud == "local" else ""
+        raise UsageError(
+            f"machines of jobs still run: {', '.join(running)}; end them first: `cloudtrain gc --dry-run{flags}` shows "
+            "those that no job owns"
+        )
     found = account_teardown.removals(it)
     doomed = [removal for removal in found if removal.remove is not None]
     for removal in found:
