@@ -57,6 +57,8 @@ def price_limit(spec: JobSpec, offering: Offering) -> Decimal | None:
     """``max_hourly_cost`` of the alternatives that the pool may stand for: the most that one of them allows; None where
     one has no limit."""
     machine = offering.instance
+    if all(wanted.max_hourly_cost_usd is None for wanted in spec.resources):
+        return None
     limits = [
         wanted.max_hourly_cost_usd
         for wanted in spec.resources

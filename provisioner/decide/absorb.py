@@ -49,8 +49,6 @@ def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEF
     if isinstance(outcome, Resolved) and (why := too_dear(record, new, now, limits)):
         new = at.ended(new, EndReason.TOO_DEAR, why, now)
     record = replace(record, attempts=tuple(new if a is old else a for a in record.attempts))
-    if isinstance(outcome, Launched):
-        record = replace(record, detail=None)  # it waits no more
     record, lines = conclude(record, old, new, now, limits)
     if isinstance(outcome, LaunchRefused) and outcome.reason in REFUSALS:
         record = leave_alone(record, old, outcome, now, limits)

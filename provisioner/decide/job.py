@@ -63,6 +63,8 @@ def decide(record: JobRecord, seen: Observed, now: float, limits: Limits = DEFAU
         record, lines = conclude(record, old, new, now, limits)
         events += lines
     record = _note_progress(record, seen)
+    if record.outcome is None and any(at.live(a) and a.instance_id is not None for a in record.attempts):
+        record = replace(record, detail=None)  # it waits no more
     effects += _strays(record, seen)
     goes_on = record.outcome in (None, EndReason.STOPPED)
     if (
