@@ -105,7 +105,7 @@ SKYPILOT = {
     "experimental": "take it out; how AWS makes the machine is said under `resources.aws`",
     "image_id": "write `aws: {image_id: ami-...}` under `resources`; containers are not supported",
     "inputs": "bring data with `file_mounts`",
-    "job_recovery": "a reclaimed job is always launched again elsewhere, `recovery: {max_failures: 1}` also a failed one",
+    "job_recovery": "a reclaimed job always starts again elsewhere, a failed one by `recovery: {max_failures: 1}`",
     "labels": "the tags of a machine are cloudtrain's own: take it out",
     "local_disk": "instance NVMe is used where there is some: take it out",
     "options": "write the list under `any_of`",
