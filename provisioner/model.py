@@ -129,6 +129,7 @@ class AwsOptions:
     ssh_proxy: str | None = None  # "USER@BASTION[:PORT]" | "ssm" | "instance-connect"; None: straight to the machine
     iam_instance_profile: str | None = None  # instead of the one that `setup` makes
     volume_throughput: int | None = None  # MiB/s of the gp3 root volume
+    kms_key: str | None = None  # of the root volume: a key's ARN, or "alias/NAME", which each region has; None: default
 
 
 AWS_DEFAULTS = AwsOptions()

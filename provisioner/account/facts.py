@@ -118,10 +118,15 @@ class Egress:
 
 @dataclass(frozen=True, slots=True)
 class EbsKey:
-    """The KMS key that encrypts volumes by default in a region. AWS's own key (alias/aws/ebs) needs no grant."""
+    """The KMS key that encrypts a job's volumes in a region. AWS's own key (alias/aws/ebs) needs no grant.
+
+    ``named``: the job names it; else it is the region's default. ``there``: the region has it.
+    """
 
     key_id: str
     customer: bool = False
+    named: bool = False
+    there: bool = True
     enabled: bool | Unread = True
     spot_may_use: bool | Unread = True  # by a grant or by the key's policy, the spot role
 

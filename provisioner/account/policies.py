@@ -12,13 +12,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from cloudtrain.provisioner.account.setup_plan import ROLE, SPOT_ROLE, SPOT_SERVICE, Document, Place, Wanted
-from cloudtrain.provisioner.model import TAG_JOB, TAG_OWNER
+from cloudtrain.provisioner.model import TAG_BUCKET, TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN
 
 VERSION = "2012-10-17"
 MADE_AT_LAUNCH = ("instance", "volume", "network-interface", "spot-instances-request")
 _READ_ONLY = ("files/", "mounts/")
-_OF_A_JOB = {"StringLike": {f"aws:ResourceTag/{TAG_JOB}": "?*"}}
-_FOR_A_JOB = {f"aws:RequestTag/{TAG_JOB}": "?*", f"aws:RequestTag/{TAG_OWNER}": "?*"}
+_TAGS = sorted(("Name", TAG_BUCKET, TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN))
 _EC2_LOOKS = (
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeImages",
@@ -84,6 +83,7 @@ def machine_policy(it: Wanted) -> Document:
     ours = {"StringEquals": {"aws:ResourceAccount": it.account}}  # a name that another account holds opens nothing
     prefixes = [f"{prefix}*" for prefix in ("jobs/", *_READ_ONLY)]
     return _policy(
+        *_objects_key(it),
         _allow("ReadAndWriteJobs", _JOB_OBJECTS, f"{bucket}/jobs/*", ours),
         _allow("PruneCheckpoints", "s3:DeleteObject", f"{bucket}/jobs/*/checkpoints/*", ours),
         _allow("ReadFiles", "s3:GetObject", [f"{bucket}/{prefix}*" for prefix in _READ_ONLY], ours),
@@ -115,15 +115,44 @@ def ssm_policy() -> Document:
 
 
 def user_policy(it: Wanted) -> Document:
-    """What a person needs to launch, watch and end jobs, and `doctor` to look."""
-    return _policy(*_launching(it), *_networks(it), *_ending(it), *_looking(it), *_storing(it), *_sessions(it))
+    """What a person needs to launch and end jobs, and to keep what is theirs. It changes things; the next one looks."""
+    return _policy(*_launching(it), *_networks(it), *_ending(it), *_storing(it), *_keys(it))
+
+
+def look_policy(it: Wanted) -> Document:
+    """What the loop, `plan` and `doctor` look at, and the ways to a machine. One managed policy does not hold both."""
+    return _policy(*_looking(it), *_sessions(it))
+
+
+def _owners(it: Wanted) -> str | list[str]:
+    """What the owner tag may say: the caller. A role whose sessions are named anew at each login is its own owner
+    (``identity.stable_owner``), which no variable says: only where that role asks for the policies do they know it."""
+    return ["${aws:userid}", it.owner] if it.owner.startswith("AROA") and ":" not in it.owner else "${aws:userid}"
+
+
+def _of_a_job(it: Wanted) -> Document:
+    """On what is there: a job's, and the caller's own."""
+    return {
+        "StringLike": {f"aws:ResourceTag/{TAG_JOB}": "?*"},
+        "StringEquals": {f"aws:ResourceTag/{TAG_OWNER}": _owners(it)},
+    }
+
+
+def _for_a_job(it: Wanted) -> Document:
+    """On what is made: for a job, as the caller's own, so that whoever can make it can end it; with our tags alone."""
+    return {
+        "StringLike": {f"aws:RequestTag/{TAG_JOB}": "?*"},
+        "StringEquals": {f"aws:RequestTag/{TAG_OWNER}": _owners(it)},
+        "ForAllValues:StringEquals": {"aws:TagKeys": _TAGS},
+    }
 
 
 def _launching(it: Wanted) -> Iterable[Document]:
-    tagged = {"StringLike": _FOR_A_JOB}
+    tagged = _for_a_job(it)
     instance = {
         **tagged,
-        "StringEquals": {"ec2:MetadataHttpTokens": "required"},
+        "StringEquals": {**tagged["StringEquals"], "ec2:MetadataHttpTokens": "required"},
+        "NumericLessThanEquals": {"ec2:MetadataHttpPutResponseHopLimit": "1"},
         "ArnEquals": {"ec2:InstanceProfile": it.arn("iam", f"instance-profile/{ROLE}")},
     }
     yield _allow("LaunchMachines", "ec2:RunInstances", _ec2(it, "instance"), instance)
@@ -134,7 +163,10 @@ def _launching(it: Wanted) -> Iterable[Document]:
     images = f"arn:{it.partition}:ec2:*::image/*"
     there = [images, _ec2(it, "subnet"), _ec2(it, "security-group")]
     yield _allow("LaunchFrom", "ec2:RunInstances", there)
-    creating = {"StringEquals": {"ec2:CreateAction": ["RunInstances", "CreateSecurityGroup"]}}
+    creating = {
+        "StringEquals": {"ec2:CreateAction": ["RunInstances", "CreateSecurityGroup"]},
+        "ForAllValues:StringEquals": {"aws:TagKeys": _TAGS},
+    }
     kinds = [_ec2(it, kind) for kind in (*MADE_AT_LAUNCH, "security-group")]
     yield _allow("TagWhatIsMade", "ec2:CreateTags", kinds, creating)
     to_ec2 = {"StringEquals": {"iam:PassedToService": ec2_service(it)}}
@@ -143,17 +175,22 @@ def _launching(it: Wanted) -> Iterable[Document]:
 
 def _networks(it: Wanted) -> Iterable[Document]:
     group = _ec2(it, "security-group")
-    yield _allow("MakeJobGroups", "ec2:CreateSecurityGroup", group, {"StringLike": _FOR_A_JOB})
+    yield _allow("MakeJobGroups", "ec2:CreateSecurityGroup", group, _for_a_job(it))
     yield _allow("MakeJobGroupsInNetworks", "ec2:CreateSecurityGroup", _ec2(it, "vpc"))
     doors = ["ec2:AuthorizeSecurityGroupIngress", "ec2:DeleteSecurityGroup", "ec2:RevokeSecurityGroupIngress"]
-    yield _allow("OpenAndCloseJobGroups", doors, group, _OF_A_JOB)
+    yield _allow("OpenAndCloseJobGroups", doors, group, _of_a_job(it))
 
 
 def _ending(it: Wanted) -> Iterable[Document]:
-    yield _allow("EndMachines", "ec2:TerminateInstances", _ec2(it, "instance"), _OF_A_JOB)
-    leftovers = [_ec2(it, kind) for kind in ("volume", "network-interface", "key-pair", "spot-instances-request")]
-    ends = ("CancelSpotInstanceRequests", "DeleteKeyPair", "DeleteNetworkInterface", "DeleteVolume")
-    yield _allow("ClearUp", [f"ec2:{name}" for name in ends], leftovers, _OF_A_JOB)
+    yield _allow("EndMachines", "ec2:TerminateInstances", _ec2(it, "instance"), _of_a_job(it))
+    leftovers = {
+        "ec2:CancelSpotInstanceRequests": "spot-instances-request",
+        "ec2:DeleteKeyPair": "key-pair",
+        "ec2:DeleteNetworkInterface": "network-interface",
+        "ec2:DeleteVolume": "volume",
+    }
+    kinds = [_ec2(it, kind) for kind in leftovers.values()]
+    yield _allow("ClearUp", list(leftovers), kinds, _of_a_job(it))
 
 
 def _looking(it: Wanted) -> Iterable[Document]:
@@ -186,9 +223,29 @@ def _reading_all(it: Wanted) -> Iterable[Document]:
         yield from _reading(it, place)
 
 
+def _objects_key(it: Wanted) -> Iterable[Document]:
+    """The bucket's key, used by S3 for the caller and by nothing else."""
+    if it.kms_key:
+        via = {"StringEquals": {"kms:ViaService": f"s3.{it.region}.{_domain(it)}"}}
+        yield _allow("UseTheKeyForObjects", ["kms:Decrypt", "kms:GenerateDataKey"], it.kms_key, via)
+
+
+def _keys(it: Wanted) -> Iterable[Document]:
+    """The key for objects, and for volumes that EC2 encrypts in the caller's name (EBS user guide, "Required
+    permissions"; on spot machines it is the spot role that needs it)."""
+    yield from _objects_key(it)
+    if it.kms_key:
+        via = {"kms:ViaService": f"ec2.{it.region}.{_domain(it)}"}
+        uses = ["Decrypt", "DescribeKey", "GenerateDataKeyWithoutPlaintext", "ReEncryptFrom", "ReEncryptTo"]
+        volumes = [f"kms:{name}" for name in uses]
+        yield _allow("UseTheKeyForVolumes", volumes, it.kms_key, {"StringEquals": via})
+        for_aws = {"StringEquals": via, "Bool": {"kms:GrantIsForAWSResource": "true"}}
+        yield _allow("LetEc2UseTheKey", "kms:CreateGrant", it.kms_key, for_aws)
+
+
 def _sessions(it: Wanted) -> Iterable[Document]:
     if it.ssm:
-        yield _allow("ReachThroughSsm", "ssm:StartSession", _ec2(it, "instance"), _OF_A_JOB)
+        yield _allow("ReachThroughSsm", "ssm:StartSession", _ec2(it, "instance"), _of_a_job(it))
         document = f"arn:{it.partition}:ssm:*::document/AWS-StartSSHSession"
         yield _allow("ReachThroughSsmBySsh", "ssm:StartSession", document)
         mine = it.arn("ssm", "session/${aws:userid}-*", region="*")
@@ -222,12 +279,25 @@ def administrator_policy(it: Wanted) -> Document:
         _allow("LookAtTheSpotRole", "iam:GetRole", spot),
         _allow("LookForMachines", ["ec2:DescribeInstances", "ec2:DescribeRegions"], "*"),
         _allow("MakeTheSpotRole", "iam:CreateServiceLinkedRole", spot, spot_only),
+        *_key_for_spot(it, spot),
     )
+
+
+def _key_for_spot(it: Wanted, spot: str) -> Iterable[Document]:
+    if it.kms_key:
+        yield _allow("LookAtTheKey", ["kms:GetKeyPolicy", "kms:ListGrants"], it.kms_key)
+        to_spot = {"StringEquals": {"kms:GranteePrincipal": spot}}
+        yield _allow("LetTheSpotRoleUseTheKey", "kms:CreateGrant", it.kms_key, to_spot)
 
 
 def ec2_service(it: Wanted) -> str | list[str]:
     """EC2's name as a principal; in China it has two."""
     return ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] if it.partition == "aws-cn" else "ec2.amazonaws.com"
+
+
+def _domain(it: Wanted) -> str:
+    """The end of AWS's service names in kms:ViaService (KMS developer guide)."""
+    return {"aws-cn": "amazonaws.com.cn", "aws-eusc": "amazonaws.eu"}.get(it.partition, "amazonaws.com")
 
 
 def _bucket(it: Wanted) -> str:

@@ -127,14 +127,17 @@ def _ebs_key(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
 def _customer_key(key: EbsKey, facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
     region, pools = facts.region, wants.pools(facts.region)
     spot = tuple(p for p in pools if p.capacity_type is CapacityType.SPOT)
-    what = f"volumes are encrypted by default with the customer key {key.key_id}"
+    if not key.there:
+        fix = "name one of this region, or `alias/NAME`, which each region may have; or leave the region out of infra"
+        where = "resources.aws.kms_key" if key.named else "the default EBS key"
+        yield fail("volume-key", region, f"{where} {key.key_id} is not a key of {region}", fix, pools)
+        return
+    what = f"volumes are encrypted {'' if key.named else 'by default '}with the customer key {key.key_id}"
     if isinstance(key.enabled, Unread):
         yield not_read("volume-key", region, key.enabled, needed=False)
     elif not key.enabled:
-        fix = (
-            f"`aws kms enable-key --region {region} --key-id {key.key_id}`, or "
-            f"`aws ec2 reset-ebs-default-kms-key-id --region {region}`"
-        )
+        other = "name another" if key.named else f"`aws ec2 reset-ebs-default-kms-key-id --region {region}`"
+        fix = f"`aws kms enable-key --region {region} --key-id {key.key_id}`, or {other}"
         yield fail("volume-key", region, f"{what}, which is disabled: machines would die at their start", fix, pools)
         return
     if not spot:

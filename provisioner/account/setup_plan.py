@@ -41,6 +41,7 @@ _NO_ACCOUNT_NAMESPACE = frozenset({"me-south-1", "me-central-1"})
 _PARTITIONS = (("cn-", "aws-cn"), ("us-gov-", "aws-us-gov"), ("eusc-", "aws-eusc"))
 _NOT_IN_A_TAG = re.compile(r"[^\w .:/=+@-]", re.ASCII)  # S3's and IAM's alphabet for values; EC2 takes anything
 _ACCOUNT = re.compile(r"\d{12}")
+_KEY = re.compile(r"arn:(?P<partition>aws[a-z-]*):kms:(?P<region>[a-z0-9-]+):\d{12}:key/[A-Za-z0-9-]+")
 _PLACE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*))?")
 
 
@@ -60,6 +61,7 @@ class Wanted:
     """What an account is to have. ``bucket``: the one that is there, or the first of ``bucket_names``.
 
     ``reads``: data that machines may read as well. ``ssm``: they may also be reached through Session Manager.
+    ``kms_key``: the ARN of the key that encrypts the bucket, and that volumes may be encrypted with.
     """
 
     account: str
@@ -68,6 +70,7 @@ class Wanted:
     bucket: str
     reads: tuple[Place, ...] = ()
     ssm: bool = False
+    kms_key: str | None = None
 
     @property
     def partition(self) -> str:
@@ -95,8 +98,10 @@ class Wanted:
         return self.bucket.endswith("-an")
 
 
-def wanted(account: str, region: str, owner: str, *, reads: Iterable[str] = (), ssm: bool = False) -> Wanted:
-    """What `setup` would make. Raises UsageError where an account, a region or a place is none."""
+def wanted(
+    account: str, region: str, owner: str, *, reads: Iterable[str] = (), ssm: bool = False, kms_key: str | None = None
+) -> Wanted:
+    """What `setup` would make. Raises UsageError where an account, a region, a place or a key is none."""
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(
             f"--account {account}: an account has twelve digits; `aws sts get-caller-identity` shows yours"
@@ -104,7 +109,21 @@ def wanted(account: str, region: str, owner: str, *, reads: Iterable[str] = (), 
     if not is_region(region):
         raise UsageError(f"--region {region}: a region looks like us-east-1")
     places = tuple(dict.fromkeys(place(text) for text in reads))
-    return Wanted(account, region, owner, bucket_names(account, region)[0], places, ssm)
+    if kms_key is not None:
+        _require_key(kms_key, region)
+    return Wanted(account, region, owner, bucket_names(account, region)[0], places, ssm, kms_key)
+
+
+def _require_key(arn: str, region: str) -> None:
+    """Policies name keys by their ARN alone: an alias may come to mean another key (KMS developer guide)."""
+    match = _KEY.fullmatch(arn)
+    if match is None:
+        raise UsageError(
+            f"--kms-key {arn}: write the key's ARN, arn:aws:kms:REGION:ACCOUNT:key/ID; for an alias, "
+            f"`aws kms describe-key --region {region} --key-id alias/NAME` shows it"
+        )
+    if (match["partition"], match["region"]) != (partition_of(region), region):
+        raise UsageError(f"--kms-key {arn}: a key of {match['region']} encrypts no bucket in {region}: name one there")
 
 
 def bucket_names(account: str, region: str) -> tuple[str, ...]:
@@ -138,6 +157,14 @@ def region_of(policy_name: str) -> str | None:
 def is_ours(tags: Mapping[str, str]) -> bool:
     """Whether something carries the mark."""
     return tags.get(TAG_MADE_BY) == MADE_BY
+
+
+def encryption_rule(kms_key: str | None) -> Document:
+    """The bucket's default: a KMS key, asked for once in a while by S3 itself and not for each object; or S3's own."""
+    if kms_key is None:
+        return {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": kms_key}
+    return {"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": True}
 
 
 def lifecycle_rule() -> Document:

@@ -19,6 +19,7 @@ from cloudtrain.provisioner.account.setup_plan import (
     TAG_MADE_BY,
     Document,
     Wanted,
+    encryption_rule,
 )
 
 # Not the mark of `setup`: a stack's things are changed and removed through the stack.
@@ -27,7 +28,8 @@ _SPOT_TEXT = "Make EC2's spot role. No where the account has it: an account has 
 
 
 def all_policies(it: Wanted) -> dict[str, Document]:
-    """Every policy under a name: bucket, machine-trust, machine, user, administrator; read and ssm where wanted."""
+    """Every policy under a name: bucket, machine-trust, machine, user, user-look, administrator; read and ssm where
+    wanted."""
     optional = {"machine-read": policies.read_policy(it)} if it.reads else {}
     optional |= {"machine-ssm": policies.ssm_policy()} if it.ssm else {}
     return {
@@ -36,6 +38,7 @@ def all_policies(it: Wanted) -> dict[str, Document]:
         "machine": policies.machine_policy(it),
         **optional,
         "user": policies.user_policy(it),
+        "user-look": policies.look_policy(it),
         "administrator": policies.administrator_policy(it),
     }
 
@@ -57,7 +60,8 @@ def template(it: Wanted) -> Document:
         "Resources": {**_bucket(it), **_role(it), **_people(it)},
         "Outputs": {
             "Bucket": {"Value": {"Ref": "Bucket"}, "Description": "Where jobs keep checkpoints, logs and outputs."},
-            "UserPolicy": {"Value": {"Ref": "UserPolicy"}, "Description": "Attach it to whoever launches jobs."},
+            "UserPolicy": {"Value": {"Ref": "UserPolicy"}, "Description": "Attach both to whoever launches jobs."},
+            "UserLookPolicy": {"Value": {"Ref": "UserLookPolicy"}, "Description": "The other one."},
         },
     }
 
@@ -68,11 +72,10 @@ def _bucket(it: Wanted) -> Document:
         "Status": "Enabled",
         "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": INCOMPLETE_DAYS},
     }
-    encryption = {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
     properties = {
         "BucketName": it.bucket,
         **({"BucketNamespace": "account-regional"} if it.account_regional else {}),
-        "BucketEncryption": {"ServerSideEncryptionConfiguration": [encryption]},
+        "BucketEncryption": {"ServerSideEncryptionConfiguration": [_encryption(it)]},
         "LifecycleConfiguration": {"Rules": [abort]},
         "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
         "PublicAccessBlockConfiguration": PUBLIC_ACCESS,
@@ -84,6 +87,12 @@ def _bucket(it: Wanted) -> Document:
         "Bucket": _resource("AWS::S3::Bucket", properties, DeletionPolicy="Retain", UpdateReplacePolicy="Retain"),
         "BucketPolicy": _resource("AWS::S3::BucketPolicy", policy),
     }
+
+
+def _encryption(it: Wanted) -> Document:
+    rule = encryption_rule(it.kms_key)
+    default = rule.pop("ApplyServerSideEncryptionByDefault")
+    return {"ServerSideEncryptionByDefault": default, **rule}
 
 
 def _role(it: Wanted) -> Document:
@@ -108,12 +117,12 @@ def _role(it: Wanted) -> Document:
 
 
 def _people(it: Wanted) -> Document:
-    text = "Launch, watch and end cloudtrain jobs"
+    def managed(text: str, document: Document) -> Document:
+        return _resource("AWS::IAM::ManagedPolicy", {"Description": text, "PolicyDocument": document})
+
     return {
-        "UserPolicy": _resource(
-            "AWS::IAM::ManagedPolicy",
-            {"Description": text, "PolicyDocument": policies.user_policy(it)},
-        )
+        "UserPolicy": managed("Launch and end cloudtrain jobs", policies.user_policy(it)),
+        "UserLookPolicy": managed("Watch cloudtrain jobs, and look at the account", policies.look_policy(it)),
     }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.account import policies, setup_plan
 from cloudtrain.provisioner.account.facts import Identity
+from cloudtrain.provisioner.account.region_checks import GRANT_OPERATIONS, SPOT_ROLE_ARN
 from cloudtrain.provisioner.account.setup_plan import (
     READ_POLICY,
     ROLE,
@@ -20,225 +21,37 @@ from cloudtrain.provisioner.account.setup_plan import (
     Document,
     Wanted,
 )
-from cloudtrain.provisioner.adapters.account_setup import NOT_THERE, Part, Seen, State, eventually, find_bucket
+from cloudtrain.provisioner.adapters.account_bucket import NOT_OURS, bucket_parts, key_there
+from cloudtrain.provisioner.adapters.account_setup import Account, Part, Seen, State, eventually, find_bucket, tags_of
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.clients import Clients
+from cloudtrain.provisioner.adapters.region_facts import role_may_use
 from cloudtrain.provisioner.errors import AccessError
 
-BUCKET = "bucket"
 MACHINE_ROLE = "machine role"
 PROFILE = "instance profile"
 SPOT_PART = "EC2's spot role"
 
+_GRANT = "cloudtrain-spot"  # the same grant asked for twice under one name is made once (KMS API, CreateGrant)
 _NO_ENTITY = "NoSuchEntity"
 _EXISTS = "EntityAlreadyExists"
 _BY_HAND = "add it by hand as in `cloudtrain setup --print policies`: the role was not made by setup"
-_NOT_OURS = Seen(State.THERE, "not made by setup: left as it is", ours=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What is wanted, and the clients to ask with. ``hidden``: why a bucket of its name can't be looked at."""
-
-    clients: Clients
-    wanted: Wanted
-    hidden: str | None = None
-
-    @property
-    def s3(self) -> Any:
-        """S3 where the bucket is."""
-        return self.clients.client("s3", self.wanted.region)
-
-    @property
-    def iam(self) -> Any:
-        """IAM, which is one for all regions."""
-        return self.clients.client("iam", self.wanted.region)
-
-    @property
-    def mine(self) -> dict[str, str]:
-        """Which bucket, and that it must be this account's."""
-        return {"Bucket": self.wanted.bucket, "ExpectedBucketOwner": self.wanted.account}
 
 
 def account(clients: Clients, identity: Identity, wanted: Wanted) -> Account:
-    """The account, with the name of the bucket that is there. Raises CloudUnreachable."""
+    """The account, with the name and the key of the bucket that is there. Raises CloudUnreachable."""
+    asked = wanted.kms_key is not None
     try:
         found = find_bucket(clients, identity, wanted.region)
     except AccessError as error:
-        return Account(clients, wanted, str(error))
-    return Account(clients, replace(wanted, bucket=found or wanted.bucket))
+        return Account(clients, wanted, str(error), asked)
+    it = Account(clients, replace(wanted, bucket=found or wanted.bucket), key_asked=asked)
+    return it if asked or found is None else replace(it, wanted=replace(it.wanted, kms_key=key_there(it)))
 
 
 def parts(it: Account) -> tuple[Part, ...]:
     """All parts, in the order in which they are made. Makes no call."""
-    return (*_bucket_parts(it), *_role_parts(it), _spot_part(it))
-
-
-def tags_of(described: Mapping[str, Any]) -> dict[str, str]:
-    """The tags in a description of IAM's, or in a reply of GetBucketTagging."""
-    return {tag["Key"]: tag["Value"] for tag in (*described.get("Tags", ()), *described.get("TagSet", ()))}
-
-
-def bucket_tags(it: Account) -> dict[str, str] | None:
-    """The bucket's tags; None where there is no bucket. Raises botocore's errors."""
-    try:
-        it.s3.head_bucket(**it.mine)
-        return tags_of(it.s3.get_bucket_tagging(**it.mine))
-    except ClientError as error:
-        if code_of(error) == "NoSuchTagSet":
-            return {}
-        if code_of(error) in NOT_THERE:
-            return None
-        raise
-
-
-def _bucket_parts(it: Account) -> Iterator[Part]:
-    yield Part(
-        BUCKET, it.wanted.bucket, lambda: _see_bucket(it), lambda: _make_bucket(it), "s3:CreateBucket", "s3:ListBucket"
-    )
-    settings = [
-        ("public access block", "BucketPublicAccessBlock", _see_public, _block_public),
-        ("object ownership", "BucketOwnershipControls", _see_owner, _enforce_owner),
-        ("encryption", "EncryptionConfiguration", _see_encryption, _encrypt),
-        ("bucket policy", "BucketPolicy", _see_policy, _put_policy),
-        ("upload clean-up", "LifecycleConfiguration", _see_lifecycle, _put_lifecycle),
-    ]
-    for what, right, see, make in settings:
-        yield Part(
-            what,
-            "",
-            lambda see=see: see(it),  # type: ignore[misc]
-            lambda make=make: eventually(lambda: make(it), "NoSuchBucket", "OperationAborted"),  # type: ignore[misc]
-            f"s3:Put{right}",
-            f"s3:Get{right}",
-            BUCKET,
-        )
-
-
-def _see_bucket(it: Account) -> Seen:
-    if it.hidden is not None:
-        return Seen(State.UNSEEN, it.hidden)
-    tags = bucket_tags(it)
-    if tags is None:
-        return Seen(State.MISSING)
-    if setup_plan.is_ours(tags):
-        return Seen(State.THERE)
-    # A run that ended between making and marking leaves none; somebody's own bucket of this name has some.
-    return Seen(State.DIFFERS, "there, without tags: it is set up as ours") if not tags else _NOT_OURS
-
-
-def _make_bucket(it: Account) -> None:
-    """Made, or made already by us; then marked."""
-    try:
-        it.s3.head_bucket(**it.mine)
-    except ClientError as error:
-        if code_of(error) not in NOT_THERE:
-            raise
-        eventually(lambda: _create_bucket(it), "OperationAborted")
-    marks = [{"Key": key, "Value": value} for key, value in it.wanted.tags.items()]
-    eventually(lambda: it.s3.put_bucket_tagging(**it.mine, Tagging={"TagSet": marks}), "NoSuchBucket")
-
-
-def _create_bucket(it: Account) -> None:
-    wanted = it.wanted
-    request: dict[str, Any] = {"Bucket": wanted.bucket}
-    if wanted.region != "us-east-1":  # the one region that S3 refuses to be named
-        request["CreateBucketConfiguration"] = {"LocationConstraint": wanted.region}
-    if wanted.account_regional:
-        request["BucketNamespace"] = "account-regional"
-    try:
-        it.s3.create_bucket(**request)
-    except ClientError as error:
-        if code_of(error) == "BucketAlreadyExists":
-            text = f"the name {wanted.bucket} is taken by another account: use another --region"
-            raise AccessError(text) from error
-        if code_of(error) != "BucketAlreadyOwnedByYou":
-            raise
-
-
-def _see_public(it: Account) -> Seen:
-    found = _setting(lambda: it.s3.get_public_access_block(**it.mine)["PublicAccessBlockConfiguration"])
-    return _compared(found, found == setup_plan.PUBLIC_ACCESS)
-
-
-def _block_public(it: Account) -> None:
-    it.s3.put_public_access_block(**it.mine, PublicAccessBlockConfiguration=setup_plan.PUBLIC_ACCESS)
-
-
-def _see_owner(it: Account) -> Seen:
-    found = _setting(lambda: it.s3.get_bucket_ownership_controls(**it.mine)["OwnershipControls"]["Rules"])
-    return _compared(found, found == [{"ObjectOwnership": "BucketOwnerEnforced"}])
-
-
-def _enforce_owner(it: Account) -> None:
-    rules = {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
-    it.s3.put_bucket_ownership_controls(**it.mine, OwnershipControls=rules)
-
-
-def _see_encryption(it: Account) -> Seen:
-    """Any default will do: a KMS key that somebody chose is not replaced."""
-    found = _setting(lambda: it.s3.get_bucket_encryption(**it.mine)["ServerSideEncryptionConfiguration"]["Rules"])
-    rules = (rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in found or ())
-    key = next((k for rule in rules if (k := rule.get("KMSMasterKeyID")) and "alias/aws/s3" not in k), None)
-    # S3 encrypts with a customer's key only for whom IAM or the key's policy lets use it (S3 guide, SSE-KMS, 2026-11).
-    note = f"under {key}: the machines' role needs kms:GenerateDataKey and kms:Decrypt on it" if key else ""
-    return replace(_compared(found, bool(found)), note=note)
-
-
-def _encrypt(it: Account) -> None:
-    rules = {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]}
-    it.s3.put_bucket_encryption(**it.mine, ServerSideEncryptionConfiguration=rules)
-
-
-def _policy(it: Account) -> Document | None:
-    found = _setting(lambda: it.s3.get_bucket_policy(**it.mine)["Policy"])
-    return dict(json.loads(found)) if found is not None else None
-
-
-def _see_policy(it: Account) -> Seen:
-    now = _policy(it)
-    return _compared(now, setup_plan.joined_policy(now, policies.bucket_policy(it.wanted)) is None)
-
-
-def _put_policy(it: Account) -> None:
-    wanted = setup_plan.joined_policy(_policy(it), policies.bucket_policy(it.wanted))
-    if wanted is not None:
-        it.s3.put_bucket_policy(**it.mine, Policy=json.dumps(wanted))
-
-
-def _rules(it: Account) -> list[Document] | None:
-    found: list[Document] | None = _setting(lambda: it.s3.get_bucket_lifecycle_configuration(**it.mine)["Rules"])
-    return found
-
-
-def _see_lifecycle(it: Account) -> Seen:
-    now = _rules(it)
-    return _compared(now, setup_plan.joined_rules(now or ()) is None)
-
-
-def _put_lifecycle(it: Account) -> None:
-    wanted = setup_plan.joined_rules(_rules(it) or ())
-    if wanted is not None:
-        it.s3.put_bucket_lifecycle_configuration(**it.mine, LifecycleConfiguration={"Rules": wanted})
-
-
-def _setting(read: Callable[[], Any]) -> Any:
-    """A setting of the bucket; None where it has none."""
-    try:
-        return read()
-    except ClientError as error:
-        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404 and code_of(error) not in NOT_THERE:
-            return None
-        raise
-
-
-def _compared(found: Any, same: bool) -> Seen:
-    if same:
-        return Seen(State.THERE)
-    return Seen(State.MISSING) if found is None else Seen(State.DIFFERS)
-
-
-# ---- IAM
+    return (*bucket_parts(it), *_role_parts(it), _spot_part(it), *_key_parts(it))
 
 
 def _role_parts(it: Account) -> Iterator[Part]:
@@ -352,6 +165,26 @@ def _make_spot_role(it: Account) -> None:
             raise
 
 
+def _key_parts(it: Account) -> Iterator[Part]:
+    """What lets EC2 start spot machines whose volumes are under the key: in their case nobody's rights but a grant."""
+    key = it.wanted.kms_key
+    if key is None or not it.key_asked:
+        return
+    kms = it.clients.client("kms", it.wanted.region)
+    spot = SPOT_ROLE_ARN.format(account=it.wanted.account).replace(":aws:", f":{it.wanted.partition}:", 1)
+    request = {"KeyId": key, "GranteePrincipal": spot, "Operations": GRANT_OPERATIONS.split(), "Name": _GRANT}
+    yield Part(
+        "key for spot machines",
+        key.rpartition("/")[2],
+        lambda: Seen(State.THERE if role_may_use(kms, key, spot) else State.MISSING),
+        # The spot role may be a moment old, and KMS not know it yet.
+        lambda: eventually(lambda: kms.create_grant(**request), "InvalidArnException"),  # type: ignore[func-returns-value]
+        "kms:CreateGrant",
+        "kms:ListGrants and kms:GetKeyPolicy",
+        needs=SPOT_PART,
+    )
+
+
 def entity(read: Callable[[], Any]) -> Any:
     """What ``read`` reads of IAM's; None where there is no such thing."""
     try:
@@ -373,7 +206,7 @@ def _unless_there(create: Callable[[], Any]) -> None:
 def _marked(found: Any) -> Seen:
     if found is None:
         return Seen(State.MISSING)
-    return Seen(State.THERE) if setup_plan.is_ours(tags_of(found)) else _NOT_OURS
+    return Seen(State.THERE) if setup_plan.is_ours(tags_of(found)) else NOT_OURS
 
 
 def _marks(it: Account) -> list[dict[str, str]]:

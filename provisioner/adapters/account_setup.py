@@ -7,15 +7,15 @@ not be looked at is not guessed. A part that fails stops only those that stand o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.account.facts import Identity
-from cloudtrain.provisioner.account.setup_plan import bucket_names
+from cloudtrain.provisioner.account.setup_plan import Wanted, bucket_names
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.errors import AccessError, CloudtrainError
@@ -66,6 +66,38 @@ def bucket_region(clients: Clients, identity: Identity, bucket: str, region: str
             text = f"account {identity.account} has no bucket {bucket}, or you lack s3:ListBucket on it"
             raise AccessError(f"{text}: `aws s3 ls` lists yours, {_PRINT} you need") from error
     return shown.get("BucketRegion") or region
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is wanted, and the clients to ask with. ``hidden``: why a bucket of its name can't be looked at.
+    ``key_asked``: its key was named in this call, for volumes too; else it is the one that the bucket has.
+    """
+
+    clients: Clients
+    wanted: Wanted
+    hidden: str | None = None
+    key_asked: bool = False
+
+    @property
+    def s3(self) -> Any:
+        """S3 where the bucket is."""
+        return self.clients.client("s3", self.wanted.region)
+
+    @property
+    def iam(self) -> Any:
+        """IAM, which is one for all regions."""
+        return self.clients.client("iam", self.wanted.region)
+
+    @property
+    def mine(self) -> dict[str, str]:
+        """Which bucket, and that it must be this account's."""
+        return {"Bucket": self.wanted.bucket, "ExpectedBucketOwner": self.wanted.account}
+
+
+def tags_of(described: Mapping[str, Any]) -> dict[str, str]:
+    """The tags in a description of IAM's, or in a reply of GetBucketTagging."""
+    return {tag["Key"]: tag["Value"] for tag in (*described.get("Tags", ()), *described.get("TagSet", ()))}
 
 
 class State(StrEnum):

@@ -10,17 +10,9 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.account import setup_plan
 from cloudtrain.provisioner.account.setup_plan import READ_POLICY, ROLE, SPOT_ROLE, SSM_POLICY
-from cloudtrain.provisioner.adapters.account_parts import (
-    BUCKET,
-    MACHINE_ROLE,
-    PROFILE,
-    SPOT_PART,
-    Account,
-    bucket_tags,
-    entity,
-    tags_of,
-)
-from cloudtrain.provisioner.adapters.account_setup import REFUSED, eventually
+from cloudtrain.provisioner.adapters.account_bucket import BUCKET, bucket_tags
+from cloudtrain.provisioner.adapters.account_parts import MACHINE_ROLE, PROFILE, SPOT_PART, entity
+from cloudtrain.provisioner.adapters.account_setup import REFUSED, Account, eventually, tags_of
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.errors import CloudtrainError, RegionDenied
 from cloudtrain.provisioner.model import TAG_JOB

@@ -179,19 +179,26 @@ class RegionReader:
         return [table for page in pages for table in page["RouteTables"]]
 
     def _read_key(self) -> EbsKey:
-        key_id = self._ec2.get_ebs_default_kms_key_id()["KmsKeyId"]
+        wanted = self._wants.options.kms_key
+        key_id = wanted or self._ec2.get_ebs_default_kms_key_id()["KmsKeyId"]
+        named = wanted is not None
         if AWS_KEY in key_id:
             return EbsKey(key_id)
+        if key_id.startswith("arn:") and key_id.split(":")[3] != self.region:
+            return EbsKey(key_id, customer=True, named=named, there=False)
         kms = self._clients.client("kms", self.region)
-        described = self._readers.start("kms:DescribeKey", lambda: kms.describe_key(KeyId=key_id)).get()
+        described = self._readers.start("kms:DescribeKey", lambda: _described(kms, key_id)).get()
         if isinstance(described, Unread):
-            return EbsKey(key_id, customer=True, enabled=described, spot_may_use=described)
-        key = described["KeyMetadata"]
+            return EbsKey(key_id, customer=True, named=named, enabled=described, spot_may_use=described)
+        if described is None:
+            return EbsKey(key_id, customer=True, named=named, there=False)
+        key = described
         if key.get("KeyManager") == "AWS":
             return EbsKey(key_id)
         role = SPOT_ROLE_ARN.format(account=self._identity.account)
-        may = self._readers.start("kms:ListGrants", lambda: _role_may_use(kms, key["Arn"], role)).get()
-        return EbsKey(key["Arn"], customer=True, enabled=key["KeyState"] == "Enabled", spot_may_use=may)
+        may = self._readers.start("kms:ListGrants", lambda: role_may_use(kms, key["Arn"], role)).get()
+        enabled = key["KeyState"] == "Enabled"
+        return EbsKey(key["Arn"], customer=True, named=named, enabled=enabled, spot_may_use=may)
 
     def _read_dry_runs(self) -> tuple[DryRun, ...]:
         """One request for each market of the region, in its cheapest pool that has what a request needs."""
@@ -311,7 +318,17 @@ def _gateway(ec2: EC2Client, vpc_id: str) -> str | None:
 _NEEDED = {"Decrypt", "CreateGrant"}
 
 
-def _role_may_use(kms: Any, key_arn: str, role: str) -> bool:
+def _described(kms: Any, key_id: str) -> Any:
+    """The key's metadata; None where the region has no such key."""
+    try:
+        return kms.describe_key(KeyId=key_id)["KeyMetadata"]
+    except ClientError as error:
+        if code_of(error) == "NotFoundException":
+            return None
+        raise
+
+
+def role_may_use(kms: Any, key_arn: str, role: str) -> bool:
     """Whether a grant, or else the key's policy, lets the spot role use the key."""
     for page in kms.get_paginator("list_grants").paginate(KeyId=key_arn):
         for grant in page["Grants"]:

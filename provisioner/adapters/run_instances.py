@@ -100,6 +100,8 @@ def _root_volume(launch: LaunchRequest) -> BlockDeviceMappingTypeDef:
         "Encrypted": True,
         "DeleteOnTermination": True,
     }
+    if launch.options.kms_key is not None:
+        volume["KmsKeyId"] = launch.options.kms_key
     if launch.options.volume_throughput is not None:
         volume["Throughput"] = launch.options.volume_throughput
         if iops(launch.options) > BASE_IOPS:

@@ -147,6 +147,22 @@ def write(docs: Path) -> None:
             path.unlink()
     (docs / "cli.md").write_text(page(), encoding="utf-8")
     (docs / "errors.md").write_text(errors_page(), encoding="utf-8")
+    for name, text in aws_files().items():
+        path = docs.parent / "templates" / "aws" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def aws_files() -> dict[str, str]:
+    """The policies and the template of an example account, by the files' names."""
+    from cloudtrain.provisioner.account import setup_template  # noqa: PLC0415 - as the commands do
+    from cloudtrain.provisioner.account.setup_plan import wanted  # noqa: PLC0415
+    from cloudtrain.provisioner.cli import setup  # noqa: PLC0415
+
+    it = wanted("123456789012", "us-east-1", "")
+    found = setup_template.all_policies(it)
+    policies = {f"{name}.json": json.dumps(policy, indent=2) + "\n" for name, policy in found.items()}
+    return {**policies, "cloudformation.yaml": setup.as_yaml(setup_template.template(it))}
 
 
 def _version(schema: dict[str, Any]) -> int:

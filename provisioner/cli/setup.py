@@ -11,8 +11,8 @@ import click
 from cloudtrain.provisioner.account import setup_template
 from cloudtrain.provisioner.account.setup_plan import Document, Wanted, wanted
 from cloudtrain.provisioner.adapters import account_teardown
-from cloudtrain.provisioner.adapters.account_parts import Account, account, parts
-from cloudtrain.provisioner.adapters.account_setup import Part, Seen, State, carry_out, find_bucket, survey
+from cloudtrain.provisioner.adapters.account_parts import account, parts
+from cloudtrain.provisioner.adapters.account_setup import Account, Part, Seen, State, carry_out, find_bucket, survey
 from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.words import counted, printable, say, tell
 from cloudtrain.provisioner.errors import AccessError, UsageError
@@ -35,6 +35,7 @@ _BY_ADMINISTRATOR = "an administrator can, with what `cloudtrain setup --print c
 @click.option("--region", metavar="REGION", help="Where the bucket is to be.  [default: your profile's]")
 @click.option("--read", "reads", metavar="S3_URL", multiple=True, help="Data that machines may read too; repeatable.")
 @click.option("--ssm", is_flag=True, help="Let machines be reached through Session Manager.")
+@click.option("--kms-key", metavar="ARN", help="Your KMS key for the bucket, and for volumes that jobs name it for.")
 @click.option(
     "--print",
     "printed",
@@ -49,6 +50,7 @@ def command(
     region: str | None,
     reads: tuple[str, ...],
     ssm: bool,
+    kms_key: str | None,
     printed: str | None,
     account_id: str | None,
     destroy: bool,
@@ -67,18 +69,18 @@ def command(
       cloudtrain setup --region eu-west-1 --read s3://my-data/imagenet
       cloudtrain setup --print cloudformation > stack.yaml
     """
-    if destroy and (printed or reads or ssm):
+    if destroy and (printed or reads or ssm or kms_key):
         raise UsageError("--destroy goes with --cloud, --region and --yes alone")
     if account_id is not None and printed is None:
         raise UsageError("--account goes with --print; otherwise your credentials say which account")
     if printed is not None:
-        _print(printed, _wanted_on_paper(cloud, region, account_id, reads, ssm=ssm))
+        _print(printed, _wanted_on_paper(cloud, region, account_id, reads, ssm=ssm, kms_key=kms_key))
         return
     if not yes and not sys.stdin.isatty():
         raise UsageError("setup asks before it acts, and there is no terminal to ask on; add --yes")
     home = Home.from_env()
     entry = enter(cloud, home, region=region)
-    it = account(entry.clients, entry.identity, _wanted(entry, reads, ssm=ssm))
+    it = account(entry.clients, entry.identity, _wanted(entry, reads, ssm=ssm, kms_key=kms_key))
     say(f"account {it.wanted.account}, region {it.wanted.region}, as {printable(entry.identity.arn)}")
     if destroy:
         _destroy(it, entry, home, yes=yes)
@@ -86,19 +88,26 @@ def command(
         _set_up(it, cloud, yes=yes)
 
 
-def _wanted(entry: Entry, reads: Iterable[str], *, ssm: bool) -> Wanted:
-    return wanted(entry.identity.account, entry.region, entry.identity.owner, reads=reads, ssm=ssm)
+def _wanted(entry: Entry, reads: Iterable[str], *, ssm: bool, kms_key: str | None) -> Wanted:
+    return wanted(
+        entry.identity.account,
+        entry.region,
+        entry.identity.owner,
+        reads=reads,
+        ssm=ssm,
+        kms_key=kms_key,
+    )
 
 
 def _wanted_on_paper(
-    cloud: str, region: str | None, account_id: str | None, reads: Iterable[str], *, ssm: bool
+    cloud: str, region: str | None, account_id: str | None, reads: Iterable[str], *, ssm: bool, kms_key: str | None
 ) -> Wanted:
     if account_id is not None:
         if region is None:
             raise UsageError("--account needs --region as well: where the bucket is to be")
-        return wanted(account_id, region, "", reads=reads, ssm=ssm)
+        return wanted(account_id, region, "", reads=reads, ssm=ssm, kms_key=kms_key)
     try:
-        return _wanted(enter(cloud, Home.from_env(), region=region), reads, ssm=ssm)
+        return _wanted(enter(cloud, Home.from_env(), region=region), reads, ssm=ssm, kms_key=kms_key)
     except AccessError as error:
         raise AccessError(f"{error}; or print without credentials: add --account ID --region REGION") from error
 
@@ -108,14 +117,15 @@ def _print(kind: str, it: Wanted) -> None:
         click.echo(json.dumps(setup_template.all_policies(it), indent=2))
         say("next: have an administrator create the role, the bucket and your rights from these")
         return
-    click.echo(_yaml(setup_template.template(it)), nl=False)
+    click.echo(as_yaml(setup_template.template(it)), nl=False)
     say(
         "next: `aws cloudformation deploy --stack-name cloudtrain --capabilities CAPABILITY_NAMED_IAM "
         f"--region {it.region} --template-file FILE`"
     )
 
 
-def _yaml(document: Document) -> str:
+def as_yaml(document: Document) -> str:
+    """A template as CloudFormation reads it."""
     import yaml  # noqa: PLC0415 - only to print
 
     class Plain(yaml.SafeDumper):

@@ -81,6 +81,7 @@ AWS = Section(
         "ssh_proxy",
         "iam_instance_profile",
         "volume_throughput",
+        "kms_key",
     ),
 )
 CHECKPOINT = Section(

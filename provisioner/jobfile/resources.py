@@ -30,6 +30,12 @@ _ZONE_ID = re.compile(r"[a-z]{2,5}[0-9](-[a-z]{3}[0-9])?-az[0-9]{1,2}")
 _IMAGE = re.compile(r"ami-([0-9a-f]{8}|[0-9a-f]{17})")
 _SUBNET = re.compile(r"subnet-([0-9a-f]{8}|[0-9a-f]{17})")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")  # useradd(8)
+# KMS API reference, CreateAlias and KeyListEntry; aliases of AWS's own are none of a customer's.
+_KMS_KEY = re.compile(
+    r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:)?alias/(?!aws/)[\w/-]{1,250}"
+    r"|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]{1,64}",
+    re.ASCII,
+)
 _PROFILE = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)  # IAM API reference, CreateInstanceProfile
 
 _PLACE_FORM = "write aws, aws/REGION or aws/REGION/ZONE-ID, such as aws/us-east-1 or aws/us-east-1/use1-az4"
@@ -213,6 +219,8 @@ def _aws(source: Source, node: Node) -> AwsOptions:
                 found[key] = _proxy(source, value)
             case "iam_instance_profile":
                 found[key] = _matching(source, value, key, _PROFILE, "a profile's name, not its ARN")
+            case "kms_key":
+                found[key] = _matching(source, value, key, _KMS_KEY, "alias/NAME or a key's ARN in AWS KMS")
             case "volume_throughput":
                 found[key] = source.integer(value, f"{key} (MiB/s)", minimum=MIN_THROUGHPUT, maximum=MAX_THROUGHPUT)
     if found.get("public_ip") is False and "ssh_proxy" not in nodes:

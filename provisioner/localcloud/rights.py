@@ -17,11 +17,11 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One action on one resource. ``context`` holds condition keys, in lower case."""
+    """One action on one resource. ``context`` holds condition keys, in lower case; one with several values a tuple."""
 
     action: str
     resource: str
-    context: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
 
 
 def verdict(policies: Iterable[Document], asked: Asked, principal: str | None = None) -> str:
@@ -108,9 +108,11 @@ _OPERATORS: dict[str, tuple[Callable[[str, str], bool], bool]] = {
 """Each operator's comparison, and whether it has to hold (True) or must not (False)."""
 
 
-def _holds(operator: str, key: str, wanted: list[Any], context: Mapping[str, str], *, unknown: bool) -> bool:
+def _holds(
+    operator: str, key: str, wanted: list[Any], context: Mapping[str, str | tuple[str, ...]], *, unknown: bool
+) -> bool:
     have = context.get(key.lower())
-    name = operator.rpartition(":")[2]  # ForAnyValue:, ForAllValues:: our keys have one value each
+    quantifier, _, name = operator.rpartition(":")
     if name == "Null":
         return (have is None) == _same_word(str(wanted[0]), "true")
     optional = name.endswith("IfExists")
@@ -121,10 +123,23 @@ def _holds(operator: str, key: str, wanted: list[Any], context: Mapping[str, str
     if have is None:
         # A negated operator holds for a key that is not there (IAM User Guide, "Condition operators").
         return optional or not positive or operator.startswith("ForAllValues:")
+    values = have if isinstance(have, tuple) else (have,)
+    texts = [text for want in wanted if (text := _filled(str(want), context)) is not None]
     try:
-        return any(compare(have, str(want)) for want in wanted) == positive
+        held = [any(compare(value, text) for text in texts) == positive for value in values]
     except ValueError:
         return unknown
+    return any(held) if quantifier == "ForAnyValue" else all(held)
+
+
+_VARIABLE = re.compile(r"\$\{([\w:/-]+)\}")
+
+
+def _filled(text: str, context: Mapping[str, str | tuple[str, ...]]) -> str | None:
+    """A value with its policy variables; None where one has no value, which then matches nothing (IAM User Guide,
+    "Policy variables")."""
+    missing = any(not isinstance(context.get(name.lower()), str) for name in _VARIABLE.findall(text))
+    return None if missing else _VARIABLE.sub(lambda match: str(context[match[1].lower()]), text)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -157,8 +157,14 @@ def test_what_is_printed_needs_no_account(world: World) -> None:
     code, out, err = world.run("setup", "--print", "policies", "--read", "s3://data", "--ssm", *where)
     assert code == 0
     assert set(json.loads(out)) == {
-        *("bucket", "machine-trust", "machine", "machine-read", "machine-ssm", "user", "administrator")
+        *("bucket", "machine-trust", "machine", "machine-read", "machine-ssm", "user", "user-look"),
+        "administrator",
     }
+    key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1234"
+    code, out, _ = world.run("setup", "--print", "policies", "--kms-key", key, *where)
+    assert (code, key in out) == (0, True)
+    code, _, err = world.run("setup", "--print", "policies", "--kms-key", "alias/mine", *where)
+    assert (code, "write the key's ARN" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from cloudtrain.provisioner.adapters.account_facts import bucket
 from cloudtrain.provisioner.adapters.account_parts import account, parts
 from cloudtrain.provisioner.adapters.account_setup import State, bucket_region, carry_out, find_bucket, survey
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.errors import AccessError, RegionDenied
+from cloudtrain.provisioner.errors import AccessError, RegionDenied, UsageError
 
 ACCOUNT = "123456789012"
 US, EU = "us-east-1", "eu-west-1"
@@ -192,15 +192,15 @@ def test_a_name_that_another_account_has_is_said(clients: Clients) -> None:
     assert done["machine role"] is None
 
 
-def test_a_customer_key_of_the_bucket_is_kept_and_what_machines_need_then_is_said(clients: Clients) -> None:
-    it, key = want(), f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1"
+def test_a_customer_key_of_the_bucket_that_no_policy_can_name_is_kept_and_said(clients: Clients) -> None:
+    it, key = want(), "alias/theirs"
     set_up(clients, it)
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}}
     encryption: Any = {"Rules": [rule]}
     clients.client("s3", US).put_bucket_encryption(Bucket=it.bucket, ServerSideEncryptionConfiguration=encryption)
     seen = {part.what: found for part, found in survey(parts(account(clients, ME, it))).items()}
     assert seen["encryption"].state is State.THERE
-    assert seen["encryption"].note == f"under {key}: the machines' role needs kms:GenerateDataKey and kms:Decrypt on it"
+    assert seen["encryption"].note == f"under {key}: name its ARN with --kms-key, or the machines' role may not use it"
     assert seen["upload clean-up"].note == ""
 
 
@@ -297,3 +297,58 @@ def test_two_at_once_both_end_well(clients: Clients) -> None:
         thread.join()
     assert set(troubles) == {None}
     assert states(clients, it) == {State.THERE}
+
+
+def kms_key(clients: Clients, region: str = US) -> str:
+    made: Any = clients.client("kms", region).create_key()
+    return str(made["KeyMetadata"]["Arn"])
+
+
+def test_a_key_of_ones_own_encrypts_the_bucket_and_the_spot_role_may_use_it(clients: Clients) -> None:
+    it = want(kms_key=kms_key(clients))
+    assert set(set_up(clients, it).values()) == {None}
+    assert states(clients, it) == {State.THERE}
+    name = f"cloudtrain-{ACCOUNT}-{US}-an"
+    (rule,) = clients.client("s3", US).get_bucket_encryption(Bucket=name)["ServerSideEncryptionConfiguration"]["Rules"]
+    assert rule["ApplyServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": it.kms_key}
+    (grant,) = clients.client("kms", US).list_grants(KeyId=it.kms_key)["Grants"]
+    assert grant["GranteePrincipal"].endswith(f"spot.amazonaws.com/{SPOT_ROLE}")
+    assert {"Decrypt", "CreateGrant"} <= set(grant["Operations"])
+    shown = clients.client("iam", US).get_role_policy(RoleName=ROLE, PolicyName=f"cloudtrain-{US}")["PolicyDocument"]
+    assert shown == policies.machine_policy(it)
+    assert "UseTheKeyForObjects" in json.dumps(shown)
+
+
+def test_a_key_that_the_bucket_has_stays_and_the_role_keeps_its_use(clients: Clients) -> None:
+    set_up(clients, want(kms_key=kms_key(clients)))
+    assert set_up(clients, want()) == {}, "without --kms-key there is nothing to change"
+    iam = clients.client("iam", US)
+    iam.delete_role_policy(RoleName=ROLE, PolicyName=f"cloudtrain-{US}")
+    assert set_up(clients, want()) == {"role's bucket rights": None}
+    shown = iam.get_role_policy(RoleName=ROLE, PolicyName=f"cloudtrain-{US}")["PolicyDocument"]
+    assert "UseTheKeyForObjects" in json.dumps(shown), "machines could write nothing"
+
+
+def test_a_key_is_put_in_the_place_of_another_only_when_it_is_asked_for(clients: Clients) -> None:
+    set_up(clients, want())
+    it = want(kms_key=kms_key(clients))
+    seen = {part.what: found for part, found in survey(parts(account(clients, ME, it))).items()}
+    assert seen["encryption"].state is State.DIFFERS
+    assert "stay as they are encrypted" in seen["encryption"].note
+    done = set_up(clients, it)
+    assert done == {"encryption": None, "role's bucket rights": None, "key for spot machines": None}
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("alias/mine", "write the key's ARN"),
+        (f"arn:aws:kms:us-east-1:{ACCOUNT}:alias/mine", "write the key's ARN"),
+        (f"arn:aws:kms:eu-west-1:{ACCOUNT}:key/1", "encrypts no bucket in us-east-1"),
+        (f"arn:aws-cn:kms:us-east-1:{ACCOUNT}:key/1", "encrypts no bucket"),
+        (f'arn:aws:kms:us-east-1:{ACCOUNT}:key/1", "*', "write the key's ARN"),
+    ],
+)
+def test_what_is_no_key_of_the_region_is_refused(key: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        want(kms_key=key)

@@ -21,7 +21,7 @@ from tests.moto.worlds import MotoWorld
 REPOSITORY = Path(__file__).parents[2]
 GOLDEN = REPOSITORY / "tests" / "golden"
 SOURCES = REPOSITORY / "docs" / "aws" / "run-instances.md"
-HIDDEN = AwsOptions(public_ip=False, volume_throughput=1000)
+HIDDEN = AwsOptions(public_ip=False, volume_throughput=1000, kms_key="alias/training")
 WAYS = {
     "spot": (CapacityType.SPOT, AwsOptions()),
     "on_demand": (CapacityType.ON_DEMAND, AwsOptions()),

@@ -93,6 +93,7 @@ def test_every_key_arrives() -> None:
             ssh_proxy="me@bastion.example.com:2222",
             iam_instance_profile="my-machines",
             volume_throughput=500,
+            kms_key="alias/training",
         ),
         workdir="code",
         file_mounts=(FileMount("/data", "s3://my-bucket/imagenet"),),
@@ -204,6 +205,7 @@ WRONG: dict[str, list[str]] = {
     "ssh_proxy": [LIST, MAPPING, NUMBER, BOOLEAN, NOTHING],
     "iam_instance_profile": [LIST, MAPPING, NUMBER, BOOLEAN, NOTHING],
     "volume_throughput": [LIST, MAPPING, "fast", BOOLEAN, NOTHING, "500.5"],
+    "kms_key": [LIST, MAPPING, NUMBER, BOOLEAN, NOTHING, "training", "alias/aws/ebs", "'alias/a b'"],
 }
 
 

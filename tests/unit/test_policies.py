@@ -6,6 +6,7 @@ import ast
 import copy
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from botocore import xform_name
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.account import policies, setup_template
 from cloudtrain.provisioner.account.policies import MADE_AT_LAUNCH
-from cloudtrain.provisioner.account.setup_plan import ROLE, Document, Wanted, wanted
+from cloudtrain.provisioner.account.setup_plan import ROLE, Document, Wanted, partition_of, wanted
 from cloudtrain.provisioner.adapters.run_instances import request, tags
 from cloudtrain.provisioner.localcloud.rights import Asked, verdict
 from tests.moto.test_run_instances import launch
@@ -24,11 +25,13 @@ from tests.moto.test_run_instances import launch
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "123456789012"
 IT = wanted(ACCOUNT, "us-east-1", "AIDAEXAMPLE", reads=["s3://data/train"], ssm=True)
+KEY = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/11111111-2222-3333-4444-555555555555"
+WITH_KEY = wanted(ACCOUNT, "us-east-1", "AIDAEXAMPLE", reads=["s3://data/train"], ssm=True, kms_key=KEY)
 EC2 = f"arn:aws:ec2:us-east-1:{ACCOUNT}:"
 BUCKET = f"arn:aws:s3:::{IT.bucket}"
 IN_OUR_ACCOUNT = {"aws:resourceaccount": ACCOUNT}
 
-SETUP = {"account_setup.py", "account_parts.py", "account_teardown.py"}
+SETUP = {"account_bucket.py", "account_setup.py", "account_parts.py", "account_teardown.py"}
 MACHINE = {"storage.py"}
 PREFIXES = {"service-quotas": "servicequotas"}
 # S3 names some rights otherwise than the calls that need them (Service Authorization Reference).
@@ -54,6 +57,15 @@ NEEDS_NONE = {"sts:GetCallerIdentity"}
 IMPLIED = {
     "iam:PassRole",
     "ec2:CreateTags",
+    "kms:CreateGrant",  # EC2 and S3 ask KMS in the caller's name
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:GenerateDataKey",
+    "kms:GenerateDataKeyWithoutPlaintext",
+    "kms:GetKeyPolicy",  # setup looks at the key as doctor does
+    "kms:ListGrants",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
     "iam:TagRole",
     "iam:TagInstanceProfile",
     "iam:CreateServiceLinkedRole",
@@ -110,12 +122,17 @@ def actions(policy: Document) -> set[str]:
 # ---- by name
 
 
+def both(it: Wanted) -> Document:
+    """The two policies of a person, as one."""
+    return {"Statement": [*policies.user_policy(it)["Statement"], *policies.look_policy(it)["Statement"]]}
+
+
 @pytest.mark.parametrize(
     ("policy", "files"),
     [
-        (policies.user_policy(IT), code(without=SETUP)),
-        (policies.administrator_policy(IT), code(SETUP)),
-        (policies.machine_policy(IT), code(MACHINE)),
+        (both(WITH_KEY), code(without=SETUP)),
+        (policies.administrator_policy(WITH_KEY), code(SETUP)),
+        (policies.machine_policy(WITH_KEY), code(MACHINE)),
     ],
     ids=["user", "administrator", "machine"],
 )
@@ -139,15 +156,15 @@ def test_there_is_no_wildcard_in_an_action_and_few_in_a_whole_resource() -> None
 def test_the_policies_fit_where_they_go() -> None:
     """Characters, blanks apart: IAM quotas (role's inline policies 10,240, managed 6,144) and S3's (20 KB)."""
     sizes = {name: len(json.dumps(p, separators=(",", ":"))) for name, p in setup_template.all_policies(IT).items()}
-    assert sizes["user"] <= 6144 and sizes["administrator"] <= 6144
+    assert max(sizes["user"], sizes["user-look"], sizes["administrator"]) <= 6144
     assert sizes["machine"] * 3 + sizes["machine-read"] + sizes["machine-ssm"] <= 10_240
     assert sizes["bucket"] <= 20_000
 
 
 def test_every_statement_is_explained() -> None:
     text = (ROOT / "docs" / "aws" / "permissions.md").read_text(encoding="utf-8")
-    for name in ("bucket", "machine", "machine-ssm", "user"):
-        for statement in setup_template.all_policies(IT)[name]["Statement"]:
+    for name in ("bucket", "machine", "machine-ssm", "user", "user-look", "administrator"):
+        for statement in setup_template.all_policies(WITH_KEY)[name]["Statement"]:
             assert statement.get("Sid", "--read") in text, statement
 
 
@@ -160,13 +177,25 @@ def may(policy: Document, action: str, resource: str, **context: str) -> bool:
     )
 
 
+ME = {"aws:userid": "AIDAME"}
+MINE = {**ME, "aws:resourcetag/cloudtrain:job": "digits-1", "aws:resourcetag/cloudtrain:owner": "AIDAME"}
+
+
 def launch_asks(wanted: Any) -> Iterator[Asked]:
     """What EC2 asks IAM for one RunInstances request (Service Authorization Reference, EC2, RunInstances)."""
     marked = {spec["ResourceType"]: spec["Tags"] for spec in wanted["TagSpecifications"]}
-    context: dict[str, dict[str, str]] = {
-        kind: {f"aws:requesttag/{tag['Key']}": tag["Value"] for tag in found} for kind, found in marked.items()
+    context: dict[str, dict[str, str | tuple[str, ...]]] = {
+        kind: {
+            **ME,
+            **{f"aws:requesttag/{tag['Key']}": tag["Value"] for tag in found},
+            "aws:tagkeys": tuple(tag["Key"] for tag in found),
+        }
+        for kind, found in marked.items()
     }
     context.setdefault("instance", {})["ec2:metadatahttptokens"] = wanted["MetadataOptions"]["HttpTokens"]
+    context["instance"]["ec2:metadatahttpputresponsehoplimit"] = str(
+        wanted["MetadataOptions"]["HttpPutResponseHopLimit"]
+    )
     context["instance"]["ec2:instanceprofile"] = (
         f"arn:aws:iam::{ACCOUNT}:instance-profile/{wanted['IamInstanceProfile']['Name']}"
     )
@@ -177,7 +206,8 @@ def launch_asks(wanted: Any) -> Iterator[Asked]:
     for resource in (f"{EC2}subnet/subnet-1", f"{EC2}security-group/sg-1", "arn:aws:ec2:us-east-1::image/ami-1"):
         yield Asked("ec2:RunInstances", resource, {})
     for kind in marked:
-        yield Asked("ec2:CreateTags", f"{EC2}{kind}/*", {"ec2:createaction": "RunInstances"})
+        keys = tuple(tag["Key"] for tag in marked[kind])
+        yield Asked("ec2:CreateTags", f"{EC2}{kind}/*", {"ec2:createaction": "RunInstances", "aws:tagkeys": keys})
     passed = {"iam:passedtoservice": "ec2.amazonaws.com"}
     yield Asked("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/{wanted['IamInstanceProfile']['Name']}", passed)
 
@@ -189,8 +219,11 @@ def may_launch(wanted: Any) -> bool:
 
 @pytest.mark.parametrize("capacity", list(CapacityType))
 def test_a_user_may_launch_what_cloudtrain_launches_and_nothing_less_safe(capacity: CapacityType) -> None:
-    sound: Any = request(launch(capacity), subnet_id="subnet-1", security_group_id="sg-1")
+    mine = replace(launch(capacity), owner="AIDAME")
+    sound: Any = request(mine, subnet_id="subnet-1", security_group_id="sg-1")
     assert may_launch(sound)
+    theirs = replace(mine, owner="AIDAOTHER")
+    assert not may_launch(request(theirs, subnet_id="subnet-1", security_group_id="sg-1"))
     assert {spec["ResourceType"] for spec in sound["TagSpecifications"]} <= set(MADE_AT_LAUNCH)
 
     def changed(change: Any) -> Any:
@@ -209,7 +242,17 @@ def test_a_user_may_launch_what_cloudtrain_launches_and_nothing_less_safe(capaci
     for spec in sound["TagSpecifications"]:
         for key in ("cloudtrain:job", "cloudtrain:owner"):
             assert not may_launch(changed(untag(spec["ResourceType"], key))), (spec["ResourceType"], key)
+    for spec in sound["TagSpecifications"]:
+        kind = spec["ResourceType"]
+
+        def add(r: Any, kind: str = kind) -> None:
+            for spec in r["TagSpecifications"]:
+                if spec["ResourceType"] == kind:
+                    spec["Tags"].append({"Key": "team", "Value": "payroll"})
+
+        assert not may_launch(changed(add)), kind
     assert not may_launch(changed(lambda r: r["MetadataOptions"].update(HttpTokens="optional")))
+    assert not may_launch(changed(lambda r: r["MetadataOptions"].update(HttpPutResponseHopLimit=2)))
     assert not may_launch(changed(lambda r: r["IamInstanceProfile"].update(Name="admin")))
     assert not may_launch(changed(lambda r: r["BlockDeviceMappings"][0]["Ebs"].update(Encrypted=False)))
 
@@ -227,26 +270,42 @@ def test_a_user_may_launch_what_cloudtrain_launches_and_nothing_less_safe(capaci
         ("ec2:RevokeSecurityGroupIngress", "security-group"),
     ],
 )
-def test_a_user_may_end_and_change_only_what_belongs_to_a_job(action: str, kind: str) -> None:
+def test_a_user_may_end_and_change_only_what_belongs_to_a_job_of_his_own(action: str, kind: str) -> None:
     policy, resource = policies.user_policy(IT), f"{EC2}{kind}/x-1"
-    assert verdict([policy], Asked(action, resource, {"aws:resourcetag/cloudtrain:job": "digits-1"})) == "allow"
+    assert verdict([policy], Asked(action, resource, MINE)) == "allow"
     assert not may(policy, action, resource)
-    assert verdict([policy], Asked(action, resource, {"aws:resourcetag/name": "digits-1"})) == "none"
+    for name in ("aws:resourcetag/cloudtrain:job", "aws:resourcetag/cloudtrain:owner", "aws:userid"):
+        less = {key: value for key, value in MINE.items() if key != name}
+        assert verdict([policy], Asked(action, resource, less)) == "none", name
+    assert verdict([policy], Asked(action, resource, {**MINE, "aws:userid": "AIDAOTHER"})) == "none"
+
+
+def test_a_role_that_is_its_own_owner_may_end_what_it_made() -> None:
+    role = wanted(ACCOUNT, "us-east-1", "AROAROLE")
+    theirs = {**MINE, "aws:userid": "AROAROLE:botocore-session-7", "aws:resourcetag/cloudtrain:owner": "AROAROLE"}
+    asked = Asked("ec2:TerminateInstances", f"{EC2}instance/i-1", theirs)
+    assert verdict([policies.user_policy(role)], asked) == "allow"
+    assert verdict([policies.user_policy(IT)], asked) == "none"
+    person = wanted(ACCOUNT, "us-east-1", "AROAROLE:ann@example.com")  # its session's name says who it is
+    assert "AROAROLE" not in json.dumps(policies.user_policy(person))
 
 
 def test_a_group_is_made_with_the_jobs_tags_alone() -> None:
     policy = policies.user_policy(IT)
-    marks = {f"aws:requesttag/{tag['Key']}": tag["Value"] for tag in tags("digits-1", "AIDA")}
+    marks: dict[str, Any] = {f"aws:requesttag/{tag['Key']}": tag["Value"] for tag in tags("digits-1", "AIDAME")}
+    marks |= {**ME, "aws:tagkeys": tuple(tag["Key"] for tag in tags("digits-1", "AIDAME"))}
     group = f"{EC2}security-group/*"
     assert verdict([policy], Asked("ec2:CreateSecurityGroup", group, marks)) == "allow"
     assert may(policy, "ec2:CreateSecurityGroup", f"{EC2}vpc/vpc-1")
     assert not may(policy, "ec2:CreateSecurityGroup", group)
-    assert may(policy, "ec2:CreateTags", group, ec2__createaction="CreateSecurityGroup")
+    made = {"ec2:createaction": "CreateSecurityGroup", "aws:tagkeys": marks["aws:tagkeys"]}
+    assert verdict([policy], Asked("ec2:CreateTags", group, made)) == "allow"
+    assert verdict([policy], Asked("ec2:CreateTags", group, {**made, "aws:tagkeys": ("Name", "team")})) == "none"
     assert not may(policy, "ec2:CreateTags", f"{EC2}instance/i-1")
 
 
 def test_a_role_goes_to_ec2_and_the_spot_role_to_spot_alone() -> None:
-    policy = policies.user_policy(IT)
+    policy = both(IT)
     role = f"arn:aws:iam::{ACCOUNT}:role/{ROLE}"
     assert may(policy, "iam:PassRole", role, iam__passedtoservice="ec2.amazonaws.com")
     assert not may(policy, "iam:PassRole", role, iam__passedtoservice="lambda.amazonaws.com")
@@ -334,6 +393,28 @@ def test_the_bucket_denies_plain_http_old_tls_strangers_and_machines_among_the_c
     assert verdict(policy, anonymous, me) == "deny"
 
 
+# ---- the key
+
+
+def test_the_key_is_used_through_s3_and_ec2_alone_and_for_no_grant_but_ec2s() -> None:
+    s3, ec2 = {"kms:viaservice": "s3.us-east-1.amazonaws.com"}, {"kms:viaservice": "ec2.us-east-1.amazonaws.com"}
+    machine, person = [policies.machine_policy(WITH_KEY)], [policies.user_policy(WITH_KEY)]
+    for action in ("kms:Decrypt", "kms:GenerateDataKey"):
+        assert verdict(machine, Asked(action, KEY, s3)) == verdict(person, Asked(action, KEY, s3)) == "allow"
+        assert verdict(machine, Asked(action, KEY, {})) == verdict(machine, Asked(action, KEY, ec2)) == "none"
+        assert verdict(machine, Asked(action, KEY.replace("1111", "9"), s3)) == "none"
+    assert verdict(person, Asked("kms:GenerateDataKeyWithoutPlaintext", KEY, ec2)) == "allow"
+    for_aws = {"kms:grantisforawsresource": "true"}
+    assert verdict(person, Asked("kms:CreateGrant", KEY, ec2 | for_aws)) == "allow"
+    assert verdict(person, Asked("kms:CreateGrant", KEY, ec2)) == "none"
+    assert verdict(machine, Asked("kms:CreateGrant", KEY, ec2 | for_aws)) == "none"
+    administrator = [policies.administrator_policy(WITH_KEY)]
+    spot = f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
+    assert verdict(administrator, Asked("kms:CreateGrant", KEY, {"kms:granteeprincipal": spot})) == "allow"
+    assert verdict(administrator, Asked("kms:CreateGrant", KEY, {"kms:granteeprincipal": "arn:x"})) == "none"
+    assert "kms:Decrypt" not in json.dumps([policies.machine_policy(IT), policies.user_policy(IT)])
+
+
 # ---- the template
 
 
@@ -360,12 +441,20 @@ def test_the_template_makes_what_setup_makes() -> None:
         "cloudtrain-ssm",
     }
     assert resources["UserPolicy"]["Properties"]["PolicyDocument"] == policies.user_policy(IT)
+    assert resources["UserLookPolicy"]["Properties"]["PolicyDocument"] == policies.look_policy(IT)
+    (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule == {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+    (rule,) = setup_template.template(WITH_KEY)["Resources"]["Bucket"]["Properties"]["BucketEncryption"][
+        "ServerSideEncryptionConfiguration"
+    ]
+    assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}
     assert "BucketNamespace" not in setup_template.template(wanted(ACCOUNT, "me-south-1", ""))["Resources"]["Bucket"]
 
 
 @pytest.mark.parametrize("region", ["cn-north-1", "us-gov-west-1", "eusc-de-east-1"])
 def test_another_partition_is_named_throughout(region: str) -> None:
-    it: Wanted = wanted(ACCOUNT, region, "AIDA", reads=["s3://data"], ssm=True)
+    key = f"arn:{partition_of(region)}:kms:{region}:{ACCOUNT}:key/1"
+    it: Wanted = wanted(ACCOUNT, region, "AIDA", reads=["s3://data"], ssm=True, kms_key=key)
     arns = [text for text in strings(setup_template.all_policies(it)) if text.startswith("arn:")]
     assert len(arns) > 20
     assert {arn.split(":")[1] for arn in arns} == {it.partition}

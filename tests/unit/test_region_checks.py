@@ -240,6 +240,17 @@ def test_a_disabled_key_takes_the_region_out() -> None:
     assert f"`aws kms enable-key --region us-east-1 --key-id {KEY}`" in finding.fix
 
 
+def test_a_key_that_the_job_names_must_be_the_regions_own() -> None:
+    finding = region("volume-key", ebs_key=EbsKey("alias/training", customer=True, named=True, there=False))
+    assert (finding.level, finding.pools) == (Level.FAIL, POOLS)
+    assert finding.what == "resources.aws.kms_key alias/training is not a key of us-east-1"
+    assert "leave the region out of infra" in finding.fix
+    fine = region("volume-key", ebs_key=EbsKey(KEY, customer=True, named=True))
+    assert (fine.level, "by default" in fine.what) == (Level.OK, False)
+    off = region("volume-key", ebs_key=EbsKey(KEY, customer=True, named=True, enabled=False))
+    assert "reset-ebs-default-kms-key-id" not in off.fix
+
+
 # ---- the dry run
 
 
