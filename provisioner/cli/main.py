@@ -22,6 +22,8 @@ from click.shell_completion import CompletionItem
 from cloudtrain import __version__
 from cloudtrain.provisioner.errors import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CloudtrainError
 
+AGAIN = "; it is tried again"  # as the adapters end what says nothing of the cloud
+
 # name -> the one line of the list; the text is repeated here so that the list needs no import (a test compares them)
 COMMANDS = {
     "launch": "Train: choose machines, run the job, bring the results home.",
@@ -151,7 +153,10 @@ def _outcome(args: list[str] | None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except CloudtrainError as error:
-        return _complain(str(error), error.exit_code)
+        words = str(error)
+        if words.endswith(AGAIN):  # the controller would; a command ends here
+            words = f"{words.removesuffix(AGAIN)}; try again once the network, or the service, answers"
+        return _complain(words, error.exit_code)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "cloudtrain"
         return _complain(f"{error.format_message().rstrip('.')}; see `{where} --help`", EXIT_USAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.provisioner.account.facts import Finding, Level, Wants
 from cloudtrain.provisioner.cli.words import printable, say
-from cloudtrain.provisioner.errors import AccessError
+from cloudtrain.provisioner.errors import AccessError, CloudUnreachable
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launch.launching import Prepared
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from cloudtrain.provisioner.launch.access import Access
     from cloudtrain.provisioner.launch.preflight import Verdict
 
+SILENT_S = 5.0
+PATIENCE_S = 120.0
 SHOWN = 3
 """So many findings of one check are shown; the others are counted."""
 
@@ -44,12 +47,25 @@ class Opening:
         finally:
             gc.enable()
 
+    def _answered(self) -> tuple[Verdict, Access | None]:
+        """What came of it. Says after a while what is waited for. Raises CloudUnreachable where no answer comes."""
+        with contextlib.suppress(TimeoutError):
+            return self._opened.result(SILENT_S)
+        where = "the local cloud" if self._prepared.cloud == "local" else "AWS"
+        say(f"waiting for {where} to answer about the account and its bucket, {PATIENCE_S:.0f} s at most …")
+        try:
+            return self._opened.result(PATIENCE_S - SILENT_S)
+        except TimeoutError:
+            if self._opened.done():
+                raise
+            raise CloudUnreachable(f"{where} did not answer in {PATIENCE_S:.0f} s: nothing was started") from None
+
     def result(self) -> tuple[Prepared, Access]:
         """Wait for it, say what is not well, and return the plan without the pools that are out, with the way in.
 
         Raises AccessError where nothing may start, after every reason was said.
         """
-        verdict, access = self._opened.result()
+        verdict, access = self._answered()
         refusals = verdict.refusals
         if access is None:
             _say(refusals)
