@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,7 +61,8 @@ def no_processes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(launching, "submit", submit)
     monkeypatch.setattr(launching, "warm", lambda home, cloud: None)
-    monkeypatch.setattr(account, "open_checked", lambda cloud, home, wants: (Verdict(wants.offerings, ()), object()))
+    access = SimpleNamespace(entry=SimpleNamespace(identity=SimpleNamespace(expires_at=None)))
+    monkeypatch.setattr(account, "open_checked", lambda cloud, home, wants: (Verdict(wants.offerings, ()), access))
 
 
 def the_job(world: World) -> str:
