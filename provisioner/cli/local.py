@@ -13,7 +13,7 @@ from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.demo import demo
 from cloudtrain.provisioner.cli.local_fault import fault, fault_document, fault_line, running, seconds
 from cloudtrain.provisioner.cli.words import SIMULATED, counted, duration, printable, say, tell
-from cloudtrain.provisioner.errors import UsageError
+from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import LocalCloud
@@ -212,7 +212,8 @@ def interrupt(job: str, at_step: int | None, notice: float | None, rebalance: bo
       cloudtrain local interrupt digits --at-step 100 --notice 10s
     """
     notice_s = notice if notice is not None else None if rebalance else 120.0
-    known = client.interrupt(running(), job, at_step=at_step, notice_s=notice_s, rebalance=rebalance)
+    cloud, job = running(), _meant(job)
+    known = client.interrupt(cloud, job, at_step=at_step, notice_s=notice_s, rebalance=rebalance)
     what = (
         "a rebalance is recommended"
         if notice_s is None
@@ -228,6 +229,21 @@ def interrupt(job: str, at_step: int | None, notice: float | None, rebalance: bo
         when = " now"
     tell(f"{printable(job)}: {what}{when}{warned} ({SIMULATED})")
     say(f"next: `cloudtrain show {printable(job)}`")
+
+
+def _meant(job: str) -> str:
+    """The id of the job that a word means here, so that no later job of its name is hit; the word itself where this
+    home knows none. Raises UsageError for a job that is over."""
+    try:
+        record = jobs.find(jobs.open_store(Home.from_env()), job).record
+    except NotFound:
+        return job
+    if record.status.final:
+        raise UsageError(
+            f"job {record.job_id} is over already ({record.status}): nothing of it is left to take; launch it again, "
+            "then interrupt the new one"
+        )
+    return record.job_id
 
 
 @local.command("cutoff", short_help="Cut a job's machine off the network.")

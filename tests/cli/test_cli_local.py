@@ -124,6 +124,19 @@ def test_interrupt_gives_the_notice(cloud: Cloud, run: Runner) -> None:
     until(lambda: run("local status")[1], lambda out: "taken in 1m" in out)
 
 
+def test_interrupt_means_the_live_job_of_a_name_and_none_to_come(cloud: Cloud, run: Runner, home: Path) -> None:
+    store = SqliteStore(home / "jobs.db")
+    store.add(replace(job(job_id="twice-000001"), status=JobStatus.SUCCEEDED))
+    code, _, err = run("local interrupt twice-000001")
+    assert code == EXIT_USAGE
+    assert "job twice-000001 is over already (SUCCEEDED)" in err
+    assert cloud.server.state.interrupts == []
+    live = job(job_id="twice-000002")
+    store.add(replace(live, spec=replace(live.spec, name="twice")))
+    run("local interrupt twice --at-step 9")
+    assert [i.job for i in cloud.server.state.interrupts] == ["twice-000002"]
+
+
 def test_interrupt_without_a_machine_waits_and_says_so(cloud: Cloud, run: Runner) -> None:
     _, out, _ = run("local interrupt nobody --at-step 100 --notice 0s")
     assert "the machine is lost at step 100" in out
