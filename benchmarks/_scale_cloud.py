@@ -1,4 +1,4 @@
-"""The embedded cloud in a process of its own, with hosts that only pretend: ``python -m benchmarks._scale_cloud HOME``.
+"""The embedded cloud in a process of its own, with hosts that only pretend: ``python benchmarks/_scale_cloud.py HOME``.
 
 A thousand real SSH hosts don't fit on two processors. Everything else is the daemon's. Calls of the API are counted in
 ``calls.json``.
@@ -16,7 +16,6 @@ from pathlib import Path
 from cloudtrain.provisioner.localcloud import daemon
 from cloudtrain.provisioner.localcloud.client import LOCK_FILE
 from cloudtrain.provisioner.localcloud.faults import Call, Fault, Faults
-from cloudtrain.provisioner.localcloud.hosts import HostSpec
 from cloudtrain.provisioner.localcloud.state import Options
 
 _PORTS = itertools.count(1)
@@ -80,5 +79,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    _ = HostSpec  # what a starter is given
     sys.exit(main())

@@ -1,6 +1,6 @@
 """The controller in a process of its own, with machines that only pretend to train.
 
-``python -m benchmarks._scale_controller HOME``. The real Controller, loop, store and boto3, at the pace that it has on
+``python benchmarks/_scale_controller.py HOME``. The real Controller, loop, store and boto3, at the pace that it has on
 AWS; instead of SSH an agent that makes a step a second. What it costs is in ``cost.json``, twice a second.
 """
 

@@ -22,16 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from _claims import Claim, report
+from _scale_jobs import add_jobs
 
-from cloudtrain.pricing import catalog
-from cloudtrain.pricing.model import CapacityType
-from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
-from cloudtrain.provisioner.model import JobRecord, JobSpec, Resources
 
-ROOT = Path(__file__).parent.parent
-REGION = "us-east-1"
+HERE = Path(__file__).parent
 FEW, MANY = 100, 1000
 THROTTLED = 0.05
 WINDOW_S = 60.0  # twelve passes of each job, at AWS's pace
@@ -62,13 +58,13 @@ class Measured:
 
 
 @contextmanager
-def process(module: str, folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A module of ours in a process of its own, ended with the block."""
+def process(script: str, folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A script beside this one in a process of its own, ended with the block."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CLOUDTRAIN_"))}
     with log.open("ab") as output:
         started = subprocess.Popen(
-            [sys.executable, "-m", module, str(folder)],
-            cwd=ROOT,
+            [sys.executable, str(HERE / script), str(folder)],
+            cwd=HERE.parent,
             env={**kept, "MALLOC_ARENA_MAX": "2"},  # as `controller.process` starts one
             stdout=output,
             stderr=output,
@@ -100,41 +96,6 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def add_jobs(home: Home, cloud: client.LocalCloud, number: int) -> None:
-    """As `launch` stores them, without a workdir."""
-    t4 = [
-        o
-        for o in catalog.load().offerings(CapacityType.SPOT)
-        if o.pool.region == REGION and o.instance.name == "g4dn.xlarge"
-    ]
-    store = SqliteStore(home.db)
-    for n in range(number):
-        name = f"scale-{n:04d}"
-        spec = JobSpec(name=name, run="python train.py", resources=(Resources(accelerators="T4:1", use_spot=True),))
-        store.add(
-            JobRecord(
-                job_id=f"{name}-abc123",
-                spec=spec,
-                owner="local",
-                results=str(home.root / "results" / name),
-                driver=home.id,
-                cloud="local",
-                cloud_id=cloud.id,
-                bucket=bucket(),
-                region=REGION,
-                offerings=tuple(t4),
-                created_at=time.time(),
-            )
-        )
-
-
-def bucket() -> str:
-    """The embedded account's bucket, which is there from the start."""
-    from cloudtrain.provisioner.localcloud.ready import bucket_name  # noqa: PLC0415 - brings moto's neighbours along
-
-    return bucket_name(REGION)
-
-
 def command(home: Home, *arguments: str) -> tuple[float, str]:
     """How long a cloudtrain command took, and what it printed."""
     started = time.perf_counter()
@@ -154,12 +115,12 @@ def measure(number: int, folder: Path, window_s: float) -> Measured:
     root.mkdir()
     home = Home(root, root / "local")
     costs, calls = root / "cost.json", home.local_home / "calls.json"
-    with process("benchmarks._scale_cloud", home.local_home, root / "cloud.log"):
+    with process("_scale_cloud.py", home.local_home, root / "cloud.log"):
         cloud = until(lambda: client.find(home.local_home), "the embedded cloud")
         client.fault_add(cloud, "*", "RequestLimitExceeded", share=THROTTLED)
         add_jobs(home, cloud, number)
         started = time.monotonic()
-        with process("benchmarks._scale_controller", root, root / "controller.log"):
+        with process("_scale_controller.py", root, root / "controller.log"):
             until(lambda: read(costs).get("trains") == number, f"{number} machines that train")
             started_s = time.monotonic() - started
             time.sleep(10)  # the last ones come to rest

@@ -45,7 +45,7 @@ class Controller:
         drop_where_over(self._home, self._store)  # the controller before this one may have been killed at a job's end
         drop_ownerless(self._home, self._store)
         idle_since, patience_s = self._clock.now(), UNUSED_EXIT_S
-        while self._clock.now() - idle_since < patience_s:
+        while self._threads or self._clock.now() - idle_since < patience_s:  # time may jump: the computer slept
             for job_id in [job_id for job_id, thread in self._threads.items() if not thread.is_alive()]:
                 del self._threads[job_id]
                 drop_where_over(self._home, self._store)
