@@ -56,8 +56,8 @@ def _collect(record: JobRecord, objects: ObjectStore | Counted, job_dir: Path) -
     keys = Keys(record.prefix)
     results = Path(record.results)
     manifest = objects.get(f"{keys.outputs()}.json")
-    files = json.loads(manifest[0])["files"] if manifest is not None else []
-    taken = any(PurePosixPath(str(entry["path"])).parts[:1] == ("logs",) for entry in files)
+    files = _outputs(manifest[0]) if manifest is not None else []
+    taken = any(PurePosixPath(path).parts[:1] == ("logs",) for path, _ in files)
     logs = results / ("attempt-logs" if taken else "logs")
     for attempt in record.attempts:
         path = log_path(job_dir, attempt.generation)
@@ -65,9 +65,25 @@ def _collect(record: JobRecord, objects: ObjectStore | Counted, job_dir: Path) -
         if path.exists():
             logs.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, logs / path.name)
-    for entry in files:
-        _bring(objects, keys.outputs(), entry, results)
+    for path, sha256 in files:
+        _bring(objects, keys.outputs(), path, sha256, results)
     return len(files)
+
+
+def _outputs(manifest: bytes) -> list[tuple[str, str]]:
+    """Path and digest of each output. The machine's word, which a job's own code may have written: every path must be
+    one below the results. Raises CollectError."""
+    try:
+        files = [(entry["path"], entry["sha256"]) for entry in json.loads(manifest)["files"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CollectError(f"the list of outputs in the bucket can't be read ({type(error).__name__})") from error
+    for path, sha256 in files:
+        if not isinstance(path, str) or not isinstance(sha256, str):
+            raise CollectError(f"the list of outputs names {path!r}, which is no path; nothing was brought home")
+        relative = PurePosixPath(path)
+        if relative.is_absolute() or ".." in relative.parts or not relative.parts or "\0" in path:
+            raise CollectError(f"an output named {path!r} would land outside of the results; nothing was brought home")
+    return files
 
 
 def _complete_log(objects: ObjectStore | Counted, key: str, path: Path) -> None:
@@ -84,19 +100,19 @@ def _complete_log(objects: ObjectStore | Counted, key: str, path: Path) -> None:
         whole.replace(path)
 
 
-def _bring(objects: ObjectStore | Counted, prefix: str, entry: dict[str, str | int], results: Path) -> None:
-    relative = PurePosixPath(str(entry["path"]))
-    if relative.is_absolute() or ".." in relative.parts:
-        raise CollectError(f"an output named {str(relative)!r} would land outside {results}; it was not brought home")
+def _bring(objects: ObjectStore | Counted, prefix: str, name: str, sha256: str, results: Path) -> None:
+    relative = PurePosixPath(name)
     path = results / relative
-    if path.is_file() and _sha256(path) == entry["sha256"]:
+    if not path.parent.resolve().is_relative_to(results.resolve()):  # by a link that lies there
+        raise CollectError(f"the output {name!r} would land outside of {results}, by a link there: remove the link")
+    if path.is_file() and _sha256(path) == sha256:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         objects.download(f"{prefix}/{relative}", path)
     except NotFound as error:
         raise CollectError(f"the output {relative} is missing from the bucket; see `cloudtrain show`") from error
-    if _sha256(path) != entry["sha256"]:
+    if _sha256(path) != sha256:
         path.unlink()
         raise CollectError(f"the output {relative} arrived damaged (SHA-256 differs); it will be fetched again")
 

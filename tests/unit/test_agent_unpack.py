@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import io
 import json
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cloudtrain.provisioner.errors import CloudtrainError
 from cloudtrain.provisioner.shipping.snapshot import take
 from cloudtrain.trainer.agent import unpack as module
 from cloudtrain.trainer.agent.unpack import UnpackError, read_manifest, unpack
@@ -161,8 +163,99 @@ def flipped(folder: Path) -> Path:
     return tar
 
 
+def fifo(folder: Path) -> Path:
+    return build(folder, [(member("a", tarfile.FIFOTYPE), b"")], [entry("a")])
+
+
+def block_device(folder: Path) -> Path:
+    return build(folder, [(member("a", tarfile.BLKTYPE), b"")], [entry("a")])
+
+
+def renamed_by_pax(folder: Path) -> Path:
+    info = member("a")
+    info.pax_headers = {"path": "../x"}
+    return build(folder, [(info, b"")], [entry("a")])
+
+
+def link_turned_by_pax(folder: Path) -> Path:
+    info = member("a", tarfile.SYMTYPE, "b")
+    info.pax_headers = {"linkpath": "/etc"}
+    return build(folder, [(info, b"")], [{"path": "a", "link": "b"}])
+
+
+def long_name_outside(folder: Path) -> Path:
+    name = "../" * 60 + "x"  # longer than a header's field: it travels in a record of its own
+    return build(folder, [(member(name), b"")], [entry(name)])
+
+
+def empty_name(folder: Path) -> Path:
+    return build(folder, [(member(""), b"")], [entry("")])
+
+
+def dot(folder: Path) -> Path:
+    return build(folder, [(member(".", tarfile.DIRTYPE), b"")], [{"path": ".", "dir": True, "mode": 0o777}])
+
+
+def double_slash(folder: Path) -> Path:
+    return build(folder, [(member("a//b"), b"")], [entry("a//b")])
+
+
+def nul(folder: Path) -> Path:
+    return build(folder, [(member("a"), b"")], [entry("a\0b")])
+
+
+def file_for_a_folder(folder: Path) -> Path:
+    return build(folder, [(member("a"), b"")], [{"path": "a", "dir": True, "mode": 0o755}])
+
+
+def folder_for_a_file(folder: Path) -> Path:
+    return build(folder, [(member("a", tarfile.DIRTYPE), b"")], [entry("a")])
+
+
+def link_for_a_file(folder: Path) -> Path:
+    return build(folder, [(member("a", tarfile.SYMTYPE, "/etc/passwd"), b"")], [entry("a")])
+
+
+def below_a_file(folder: Path) -> Path:
+    return build(folder, [(member("a"), b""), (member("a/b"), b"")], [entry("a"), entry("a/b")])
+
+
+def longer_than_said(folder: Path) -> Path:
+    return build(folder, [(member("a"), b"x" * 1000)], [entry("a", b"x")])
+
+
+def sparse_bomb(folder: Path) -> Path:
+    """A terabyte of zeros in two kilobytes (GNU format 1.0: the map stands in the content)."""
+    tar, info = folder / "snapshot.tar", member("a")
+    info.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "a",
+        "GNU.sparse.realsize": str(1 << 40),
+    }
+    content = b"1\n1099511627775\n1\n".ljust(512, b"\0") + b"x".ljust(512, b"\0")
+    info.size = len(content)
+    with tarfile.open(tar, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info, io.BytesIO(content))
+    said = {**entry("a"), "size": 1 << 40}
+    manifest = {"v": 1, "sha256": hashlib.sha256(tar.read_bytes()).hexdigest(), "files": [said]}
+    (folder / "snapshot.json").write_text(json.dumps(manifest))
+    return tar
+
+
+def compressed_bomb(folder: Path) -> Path:
+    tar = build(folder, [(member("a"), bytes(1 << 20))], [entry("a", bytes(1 << 20))])
+    tar.write_bytes(gzip.compress(tar.read_bytes()))
+    manifest = json.loads((folder / "snapshot.json").read_text())
+    manifest["sha256"] = hashlib.sha256(tar.read_bytes()).hexdigest()
+    (folder / "snapshot.json").write_text(json.dumps(manifest))
+    return tar
+
+
 CASES: list[Case] = [absolute, dotted, unnamed, twice, lacking, other_bytes, device, hard_link, link_out, link_absolute]
-CASES += [link_other, chain, through_a_link, truncated, flipped]
+CASES += [link_other, chain, through_a_link, truncated, flipped, fifo, block_device, renamed_by_pax]
+CASES += [link_turned_by_pax, long_name_outside, empty_name, dot, double_slash, nul, file_for_a_folder]
+CASES += [folder_for_a_file, link_for_a_file, below_a_file, longer_than_said, sparse_bomb, compressed_bomb]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
@@ -171,8 +264,9 @@ def test_what_is_not_as_announced_is_refused_whole(tmp_path: Path, case: Case) -
     (tmp_path / "work").mkdir()
     (tmp_path / "work/before").touch()
     tar = case(tmp_path / "in")
-    with pytest.raises(UnpackError):
+    with pytest.raises(UnpackError) as caught:
         unpack(tar, read_manifest(tmp_path / "in/snapshot.json"), tmp_path / "work")
+    assert "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.rglob("*")) == [
         "before",
         "in",
@@ -200,3 +294,27 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match="No space left"):
         unpack(tar, read_manifest(tmp_path / "snapshot.json"), tmp_path / "work")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["snapshot.json", "snapshot.tar", "work"]
+
+
+def test_no_right_beyond_those_of_the_three_groups_is_set(tmp_path: Path) -> None:
+    tar = build(tmp_path, [(member("a"), b"")], [entry("a", mode=0o6755)])
+    unpack(tar, read_manifest(tmp_path / "snapshot.json"), tmp_path / "work")
+    assert (tmp_path / "work/a").stat().st_mode & 0o7777 == 0o755
+
+
+def test_what_is_sent_holds_no_device_no_pipe_and_nothing_that_a_link_leads_out_to(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("canary")
+    work = tmp_path / "in"
+    work.mkdir()
+    os.mkfifo(work / "pipe")
+    (work / "hard").write_text("x")
+    os.link(work / "hard", work / "other")
+    (work / "real.py").touch()
+    (tmp_path / "out").mkdir()
+    take(work, tmp_path / "out")
+    with tarfile.open(tmp_path / "out/snapshot.tar") as archive:
+        kinds = {item.name: (item.isreg() or item.isdir(), item.islnk()) for item in archive}
+    assert kinds == {"hard": (True, False), "other": (True, False), "real.py": (True, False)}
+    (work / "way").symlink_to(tmp_path / "secret")
+    with pytest.raises(CloudtrainError, match="way"):
+        take(work, tmp_path / "out")

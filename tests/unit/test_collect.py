@@ -50,11 +50,44 @@ def test_a_damaged_output_is_refused_and_not_left_behind(record: JobRecord, tmp_
     assert not (tmp_path / "results" / "model.pt").exists()
 
 
-@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil"])
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "", ".", "..", "a/..", "a\0b", "//evil"])
 def test_no_output_lands_outside_the_results(record: JobRecord, tmp_path: Path, name: str) -> None:
     with pytest.raises(CollectError, match="would land outside"):
         collect(record, bucket(record, **{name: b"x"}), tmp_path / "job")
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"",
+        b"[]",
+        b"\xff\xfe",
+        b'{"files": 3}',
+        b'{"files": [3]}',
+        b'{"files": [{"path": 3, "sha256": "x"}]}',
+        b'{"files": [{"path": ["a"], "sha256": "x"}]}',
+        b'{"files": [{"path": "a", "sha256": null}]}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_list_of_outputs_that_a_job_has_forged_is_refused_in_one_line(
+    record: JobRecord, tmp_path: Path, manifest: bytes
+) -> None:
+    objects = FakeObjectStore()
+    objects.objects[f"{Keys(record.prefix).outputs()}.json"] = manifest
+    with pytest.raises(CollectError, match="the list of outputs") as caught:
+        collect(record, objects, tmp_path / "job")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_link_in_the_results_folder_leads_no_output_out_of_it(record: JobRecord, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/sub").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CollectError, match="by a link there"):
+        collect(record, bucket(record, **{"sub/x": b"x"}), tmp_path / "job")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_the_longer_log_wins(record: JobRecord, tmp_path: Path) -> None:

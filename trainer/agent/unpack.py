@@ -179,6 +179,8 @@ def _write_member(archive: tarfile.TarFile, member: tarfile.TarInfo, entry: Entr
     elif entry.link is not None and member.issym() and member.linkname == entry.link:
         path.symlink_to(entry.link)
     elif entry.sha256 is not None and member.isreg():
+        if member.size != entry.size or member.issparse():  # some kilobytes may stand for a disk full of zeros
+            raise UnpackError(f"{entry.path!r} has {member.size} bytes in the snapshot, {entry.size} in its manifest")
         content = archive.extractfile(member)
         if content is None:
             raise UnpackError(f"{entry.path!r} has no content in the snapshot")
