@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from decimal import Decimal
+from functools import cache
 
 import click
 from click.core import ParameterSource
@@ -151,8 +152,15 @@ def _everywhere(scene: Scene, entry: Entry, home: Home) -> tuple[str, ...]:
     return tuple(sorted(used | jobs | {entry.region}))
 
 
+@cache
+def _prices(market: CapacityType) -> dict[Pool, Decimal]:
+    return {o.pool: o.price_per_hour.amount for o in catalog.load().offerings(market)}
+
+
+@cache
 def _price(pool: Pool) -> Decimal | None:
-    prices = {o.pool: o.price_per_hour.amount for o in catalog.load().offerings(pool.capacity_type)}
+    """The catalogue's price; another zone's, the highest, where it does not know this one."""
+    prices = _prices(pool.capacity_type)
     if pool in prices:
         return prices[pool]
     same = [usd for other, usd in prices.items() if (other.region, other.instance_type) == _kind(pool)]
