@@ -36,7 +36,7 @@ def facts(record: JobRecord) -> tuple[Fact, ...]:
     """Everything of that kind that the record says now, the oldest first within the job and each attempt.
 
     ``created``, ``rates``, ``data``, ``home`` of the job; ``claimed``, ``price``, ``launched``, ``running``,
-    ``ended``, ``over``, ``taken`` (by EC2), ``gone``, ``moved`` of an attempt.
+    ``ending``, ``ended``, ``over``, ``taken`` (by EC2), ``gone``, ``moved`` of an attempt.
     """
     return (*_of_job(record), *(fact for attempt in record.attempts for fact in _of_attempt(record, attempt)))
 
@@ -69,10 +69,12 @@ def _of_attempt(record: JobRecord, attempt: Attempt) -> Iterator[Fact]:
         yield _fact(attempt.launched_at, "launched", number, machine=machine, **volume, address=aws.public_ip)
     if attempt.running_at is not None:
         yield _fact(attempt.running_at, "running", number)
+    if attempt.phase is not Phase.ENDED:
+        if attempt.ended_at is not None:  # as far as is known: once it is over, an earlier moment may have been found
+            yield _fact(attempt.ended_at, "ending", number)
+        return
     if attempt.ended_at is not None:
         yield _fact(attempt.ended_at, "ended", number)
-    if attempt.phase is not Phase.ENDED:
-        return
     yield _fact(attempt.ended_at or attempt.claimed_at, "over", number, reason=attempt.end_reason)
     if attempt.ended_by_cloud:
         yield _fact(attempt.ended_at or attempt.claimed_at, "taken", number)

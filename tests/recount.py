@@ -46,6 +46,8 @@ def _one(facts: list[Fact], kind: str) -> Fact:
 
 
 def _at(facts: list[Fact], kind: str) -> Fraction | None:
+    if kind == "ended" and not any(fact.kind == "ended" for fact in facts):  # not over yet: what is known so far
+        return next((Fraction(str(fact.at)) for fact in reversed(facts) if fact.kind == "ending"), None)
     return Fraction(str(_one(facts, kind).at)) if any(fact.kind == kind for fact in facts) else None
 
 

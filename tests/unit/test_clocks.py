@@ -117,6 +117,15 @@ def test_after_a_pause_nothing_is_done_before_the_bucket_has_said_whose_the_job_
     assert bench.run().status is JobStatus.CANCELLED and not world.cloud.live()
 
 
+def test_a_machine_that_came_up_while_its_computer_slept_is_billed_from_its_launch(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: bool(world.cloud.live()))
+    launched = world.clock.now()
+    world.clock.advance(3 * 3600)
+    record = bench.run(until=lambda: bench.store.get(bench.record.job_id).record.attempts[0].running_at is not None)
+    assert (record.attempts[0].running_at or 0) <= launched
+    assert bill(record, world.clock.now()).seconds >= 3 * 3600
+
+
 AUTUMN = datetime(2026, 11, 1, 4, tzinfo=UTC).timestamp()  # New York sets its clocks back two hours later
 SPRING = datetime(2027, 3, 14, 5, tzinfo=UTC).timestamp()  # and forward, two hours after this
 

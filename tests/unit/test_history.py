@@ -15,7 +15,7 @@ from cloudtrain.provisioner.controller.journal import Journal
 from cloudtrain.provisioner.errors import Conflict
 from cloudtrain.provisioner.history import facts
 from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
 from cloudtrain.provisioner.ports import Store
 from tests.bench import Bench
 from tests.fake_agent import World
@@ -85,3 +85,12 @@ def test_a_store_of_the_version_before_learns_to_keep_facts(tmp_path: Path) -> N
         db.execute("PRAGMA user_version=1")
     again = SqliteStore(tmp_path / "jobs.db")
     assert again.facts(job().job_id) == () and again.get(job().job_id).record == job()
+
+
+def test_an_end_that_is_found_to_have_been_earlier_contradicts_nothing() -> None:
+    final = over(1, 600, EndReason.MACHINE_LOST)
+    early = replace(final, phase=Phase.ENDING, ended_at=(final.ended_at or 0) + 3600)
+    history = (*facts(job(early)), *facts(job(final)))
+    now = (final.ended_at or 0) + 86_400
+    assert abs(recount(history, now) - Fraction(bill(job(final), now).usd)) < CENT / 100
+    assert abs(recount(facts(job(early)), now) - Fraction(bill(job(early), now).usd)) < CENT / 100
