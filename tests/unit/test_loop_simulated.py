@@ -103,6 +103,17 @@ def test_a_bucket_that_never_answers_again_keeps_no_controller_for_ever(bench: B
     nothing_left(world)
 
 
+def test_a_machine_that_shows_late_is_ended_although_its_launch_had_no_answer_and_the_job_was_cancelled(
+    bench: Bench, world: World
+) -> None:
+    world.cloud.hidden_s = 240.0
+    world.cloud.faults.add("launch", CloudUnreachable("time-out"), when="after", times=100)
+    bench.run(until=lambda: bool(world.cloud.instances))
+    bench.store.want(bench.record.job_id, "cancel")
+    assert bench.run().status is JobStatus.CANCELLED
+    nothing_left(world)
+
+
 def test_a_home_that_wakes_after_another_ended_the_job_clears_away_what_it_just_made(
     tmp_path: Path, bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
