@@ -86,6 +86,7 @@ class World:
         self.total_steps = total_steps
         self.fail_at = fail_at
         self.cut = False
+        self.blind = False  # the metadata service tells the agents of no notice
         self.rejected: tuple[str, ...] = ()  # checkpoints that later agents refuse
         self.most_live = 0
         self.most_live_of_one = 0
@@ -114,7 +115,7 @@ class World:
         if agent.phase != "running" or agent.frozen_at is not None:
             return
         instance = self.cloud.instances[agent.instance_id]
-        if instance.doomed and agent.notice_deadline_at is None:
+        if instance.doomed and agent.notice_deadline_at is None and not self.blind:
             agent.notice_deadline_at = instance.doomed[0][0]
             agent.stop_at = now + SAVE_S
         agent.step = min(self.total_steps, agent.start_step + int((now - agent.started_at) * STEPS_PER_S))
@@ -169,7 +170,10 @@ class World:
             self.cloud.faults.moment("change", "after")
             return RunResult(0, b"", b"")
         if "stop.json" in command:
-            self.agents[instance_id].stop_at = self.clock.now() + SAVE_S
+            agent = self.agents[instance_id]
+            agent.stop_at = self.clock.now() + SAVE_S
+            if "interruption" in command:
+                agent.notice_deadline_at = self.clock.now() + 90
             return RunResult(0, b"", b"")
         if "cloudtrain/arm" in command and self.refused_deadlines > 0:
             self.refused_deadlines -= 1

@@ -106,8 +106,8 @@ class Effects:
                 self._reach.cloud.prepare(record.job_id, record.owner, [region], record.spec.aws)
             case to.Reprice(generation=generation):
                 return Repriced(generation, self._reach.cloud.price(_attempt(record, generation).pool))
-            case to.RequestStop(generation=generation, machine=machine):
-                return self._request_stop(_attempt(record, generation), machine)
+            case to.RequestStop(generation=generation, machine=machine, taken=taken):
+                return self._request_stop(_attempt(record, generation), machine, taken=taken)
             case to.KeepSnapshot():
                 return self._keep_snapshot(record)
             case to.Terminate(region=region, instance_id=instance_id):
@@ -293,14 +293,14 @@ class Effects:
             return ShipRefused(attempt.generation, text)
         return Shipped(attempt.generation)
 
-    def _request_stop(self, attempt: Attempt, machine: Machine) -> Outcome | None:
+    def _request_stop(self, attempt: Attempt, machine: Machine, *, taken: bool) -> Outcome | None:
         if not machine.addressed:
             return None
         target = self._reach.target(attempt, machine)
-        notice = to_json(Notice("stop", self._reach.clock.now() + STOP_GRACE_S))
+        notice = to_json(Notice("interruption" if taken else "stop", self._reach.clock.now() + STOP_GRACE_S))
         command = f"cd cloudtrain/run && printf %s '{notice}' > .stop.tmp && mv .stop.tmp stop.json"
         result = self._reach.remote.run(target, command, timeout_s=COMMAND_TIMEOUT_S)
-        return StopHeard(attempt.generation) if result.exit_code == 0 else None
+        return StopHeard(attempt.generation) if result.exit_code == 0 and not taken else None
 
 
 def refusal(generation: int, error: CloudtrainError) -> LaunchRefused:

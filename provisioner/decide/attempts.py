@@ -174,6 +174,8 @@ def _working(
     if report is not None and report.phase in FINAL_PHASES:
         step = _finished(attempt, report, now, limits, leaving)
         return replace(step, events=events + step.events)
+    if leaving is None and _unaware(attempt, machine, report, now, limits):
+        return Step(attempt, (RequestStop(attempt.generation, machine, taken=True),), events)
     if leaving is not None:
         return _stop(attempt, machine, report, now, leaving, limits)
     if report is not None and report.phase == "saving" and report.notice_deadline_at is None:
@@ -346,6 +348,13 @@ def _words_awaited(
 
 def _noticed(machine: Machine, report: AgentStatus | None) -> bool:
     return machine.taken_by_cloud or (report is not None and report.notice_deadline_at is not None)
+
+
+def _unaware(attempt: Attempt, machine: Machine, report: AgentStatus | None, now: float, limits: Limits) -> bool:
+    """Whether the spot request says that EC2 takes the machine, and its agent, which asks every 5 s, does not know."""
+    if attempt.notice_at is None or not machine.taken_by_cloud or now - attempt.notice_at < limits.unaware_s:
+        return False
+    return report is None or report.notice_deadline_at is None
 
 
 def _with_notice(attempt: Attempt, now: float) -> Attempt:

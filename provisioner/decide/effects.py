@@ -45,10 +45,15 @@ class Reprice:
 
 @dataclass(frozen=True, slots=True)
 class RequestStop:
-    """Ask the agent to save, bring outputs to the bucket and stop."""
+    """Ask the agent to save, bring outputs to the bucket and stop.
+
+    ``taken``: because EC2 takes the machine, which the agent has not heard from its metadata service; it then waits for
+    EC2 instead of powering off.
+    """
 
     generation: int
     machine: Machine
+    taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)

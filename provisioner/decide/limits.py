@@ -25,6 +25,7 @@ class Limits:
     delivery_s: float = 7200  # from the end of the run to everything being in the bucket: then the machine is given up
     stop_s: float = 45  # from our stop request to terminating anyway
     stop_unheard_s: float = 300  # the same, for a stop that should save first and whose request has not got through
+    unaware_s: float = 6  # after a spot request's notice: then its agent is told, should it not know by itself
     notice_grace_s: float = 180  # after a notice's deadline, EC2 should have taken the machine: we end it
     gone_unseen_s: float = 120  # after terminate, a machine that is not listed any more counts as gone
     avoid_s: float = 600  # a pool that was reclaimed or refused is left alone

@@ -23,7 +23,7 @@ from cloudtrain.trainer.agent.objects import Denied, ObjectsError
 from cloudtrain.trainer.agent.places import Places
 from cloudtrain.trainer.agent.state import AgentCrash, Barred, Stuck
 from cloudtrain.trainer.agent.supervisor import Supervisor
-from cloudtrain.trainer.contract import AgentConfig, AgentStatus, Keys, Latest, Mount, status_from_json, to_json
+from cloudtrain.trainer.contract import AgentConfig, AgentStatus, Keys, Latest, Mount, Notice, status_from_json, to_json
 from tests.memory_objects import MemoryObjects
 
 KEYS = Keys("jobs/j")
@@ -201,6 +201,19 @@ def test_an_outage_while_training_stops_nothing(stand: Stand) -> None:
     stand.objects.before = lambda call, key: None
     status = stand.end()
     assert (status.phase, status.durable_step) == ("done", 1)
+
+
+def test_a_notice_that_only_the_controller_saw_is_one(stand: Stand) -> None:
+    step = "$CLOUDTRAIN_CHECKPOINT_DIR/step-7"
+    stand.start(f"trap 'mkdir {step}; echo w > {step}/w; exit 0' TERM; while :; do sleep 0.05; done")
+    stand.until(lambda s: s.phase == "running")
+    time.sleep(0.3)
+    stand.places.stop.write_bytes(to_json(Notice("interruption", 0.0)).encode())
+    status = stand.until(lambda s: s.phase == "stopped")
+    assert status.durable_step == 7
+    assert status.notice_deadline_at == pytest.approx(time.time() + supervisor.TOLD_NOTICE_S, abs=20)
+    time.sleep(0.2)
+    assert not stand.off, "EC2 takes the machine, not we"
 
 
 def test_a_notice_during_setup_ends_it_without_a_run(stand: Stand) -> None:

@@ -7,6 +7,7 @@ and the check of the job's Python (``checks``) have threads of their own, whose 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shutil
 import time
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
+TOLD_NOTICE_S = 90.0  # of EC2's 120 s, where the controller says so: it looks every few seconds, and tells after some
 QUICK_GRACE_S = 5.0  # for a job whose work nobody can use any more
 GOING_DOWN_GRACE_S = 20.0  # of the 90 s that systemd gives us
 WARM_AFTER_S = 10.0  # a job that reports no step is taken to be past its start
@@ -297,6 +299,10 @@ class Supervisor:
         if seen is not None and state.taken_at is None:
             state.taken_at = seen.at
             self._ask(Stop(Reason.INTERRUPTION, now, job_deadline(now, seen.at)))
+        elif state.taken_at is None and self._told_of_interruption():
+            logger.warning("the controller says that EC2 takes this machine; the metadata service has not")
+            state.taken_at = now + TOLD_NOTICE_S
+            self._ask(Stop(Reason.INTERRUPTION, now, job_deadline(now, state.taken_at)))
         if state.verdict is not None:
             return  # it has ended; nothing is left to stop
         reason = state.stop.reason if state.stop is not None else None
@@ -345,6 +351,13 @@ class Supervisor:
         logger.info("the job has ended: %s", state.verdict)
         until = None if state.taken_at is None else job_deadline(time.time(), state.taken_at)
         self._courier.finish(Ending(self._final_status, state.verdict, until))
+
+    def _told_of_interruption(self) -> bool:
+        """Whether the controller, who watches the spot request, has put EC2's notice here."""
+        try:
+            return bool(json.loads(self._places.stop.read_bytes())["reason"] == Reason.INTERRUPTION.word)
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
 
     def _final_status(self) -> AgentStatus:
         state = self._state
