@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudtrain.provisioner import report
+from cloudtrain.provisioner.controller.loop import PAUSE_S
+from cloudtrain.provisioner.decide.limits import limits_of
 from cloudtrain.provisioner.errors import EXIT_LIMIT
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, Interval, JobRecord, JobStatus, Resources
@@ -23,6 +25,11 @@ from tests.records import OFFERINGS, offering
 POLL_S = 5.0  # the bench's pause between two passes
 OFTEN = Interval(seconds=60)
 PRICE = Decimal("1.50")  # an hour costs more than it does elsewhere, for tests that take fewer passes
+
+
+@pytest.mark.parametrize("cloud", ["aws", "local"])
+def test_a_pass_is_no_longer_than_limits_are_looked_ahead(cloud: str) -> None:
+    assert max(PAUSE_S[cloud]) == limits_of(cloud).poll_s
 
 
 def long_world() -> World:

@@ -86,6 +86,8 @@ def test_show_adds_the_moment_while_there_is_one() -> None:
         (JobStatus.FAILED, EndReason.JOB_FAILED, 100),
         (JobStatus.FAILED, EndReason.NO_CAPACITY, 4),
         (JobStatus.FAILED, EndReason.MAX_RUN, 5),
+        (JobStatus.FAILED, EndReason.BUDGET, 5),
+        (JobStatus.FAILED, EndReason.PREEMPTIONS, 4),
         (JobStatus.FAILED, EndReason.REFUSED, 6),
         (JobStatus.FAILED, EndReason.CLOUD_LOST, 1),
         (JobStatus.FAILED, None, 100),
