@@ -65,8 +65,8 @@ def _collect(record: JobRecord, objects: ObjectStore | Counted, job_dir: Path) -
         if path.exists():
             logs.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, logs / path.name)
-    for path, sha256 in files:
-        _bring(objects, keys.outputs(), path, sha256, results)
+    for name, sha256 in files:
+        _bring(objects, keys.outputs(), name, sha256, results)
     return len(files)
 
 
