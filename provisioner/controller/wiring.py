@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from cloudtrain.provisioner.adapters.caller_address import caller_address
+from cloudtrain.provisioner.adapters.caller_address import caller_address, kept_for
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.coalesce import Turns
 from cloudtrain.provisioner.adapters.ec2 import Ec2Cloud
@@ -31,6 +31,7 @@ from cloudtrain.provisioner.ports import Clock, Remote, Store
 LAUNCHES_PER_S = 2.0
 LAUNCHES_AT_ONCE = 5
 TURN_PATIENCE_S = 10.0
+ADDRESS_S = 10.0
 
 
 class Shared:
@@ -49,7 +50,8 @@ class Shared:
             found = self._clouds.get((record.cloud, record.cloud_id, endpoint))
             if found is None:
                 clients = Clients(record.cloud, local_endpoint=endpoint)
-                cloud = Ec2Cloud(clients, address=caller_address(record.cloud), is_dead=lambda: gone(home, record))
+                address = kept_for(ADDRESS_S, caller_address(record.cloud))
+                cloud = Ec2Cloud(clients, address=address, is_dead=lambda: gone(home, record))
                 found = self._clouds[record.cloud, record.cloud_id, endpoint] = (clients, cloud)
             return found
 

@@ -57,3 +57,26 @@ def test_anything_else_opens_nothing(connection: type[Answering], answer: bytes 
 
 def test_on_the_embedded_cloud_it_is_loopback() -> None:
     assert caller_address.caller_address("local")() == "127.0.0.1"
+
+
+def test_an_address_serves_all_who_ask_soon_after() -> None:
+    at, asked = [0.0], iter(["203.0.113.1", "203.0.113.2", "203.0.113.3"])
+    address = caller_address.kept_for(10.0, lambda: next(asked), lambda: at[0])
+    assert [address() for _ in range(3)] == ["203.0.113.1"] * 3
+    at[0] = 10.5
+    assert address() == "203.0.113.2"
+
+
+def test_an_address_that_could_not_be_learnt_is_asked_for_again() -> None:
+    tries: list[int] = []
+
+    def ask() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise CloudUnreachable("no network")
+        return "203.0.113.1"
+
+    address = caller_address.kept_for(10.0, ask, lambda: 0.0)
+    with pytest.raises(CloudUnreachable):
+        address()
+    assert address() == "203.0.113.1"
