@@ -97,7 +97,7 @@ class Person:
 
     def cloud(self) -> client.LocalCloud:
         """The embedded cloud of this home."""
-        found = client.find(self.home / "local")
+        found = client.find(Path(self.extra.get("CLOUDTRAIN_LOCAL_HOME", self.home / "local")))
         assert found is not None
         return found
 
