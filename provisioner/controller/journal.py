@@ -150,8 +150,7 @@ class Journal:
 
 # Progress: it changes with every look at a machine, and is read again from there.
 _PROGRESS = ("last_step", "run_seconds", "mounted_bytes", "received_bytes", "sent_bytes")
-_QUIET = ("attempts", "revision", "closing_tries")  # tries in vain are seconds apart: nothing has changed after one
-_OF_RECORD = attrgetter(*(f.name for f in fields(JobRecord) if f.name not in _QUIET))
+_OF_RECORD = attrgetter(*(f.name for f in fields(JobRecord) if f.name not in ("attempts", "revision")))
 _OF_ATTEMPT = attrgetter(*(f.name for f in fields(Attempt) if f.name not in _PROGRESS))
 
 

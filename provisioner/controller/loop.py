@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cloudtrain.provisioner.controller.effects import Effects
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere, Journal, material
@@ -133,7 +133,8 @@ class JobLoop:
         self._act(decision.effects, seen)
         if self._unkept is not None:
             raise self._unkept
-        return material(self._journal.record) != material(record)
+        tries = self._journal.record.closing_tries  # one in vain is no change: the next is seconds away
+        return material(self._journal.record) != material(replace(record, closing_tries=tries))
 
     def _act(self, effects: tuple[Effect, ...], seen: Observed) -> None:
         for effect in effects:
