@@ -172,9 +172,10 @@ def main() -> int:
     parser.add_argument("--window", type=float, default=WINDOW_S, metavar="S", help="how long they are watched")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cloudtrain-scale-") as folder:
-        measured = [measure(number, Path(folder), options.window) for number in options.jobs]
-    for one in measured:
-        print(one, file=sys.stderr)
+        measured = []
+        for number in options.jobs:
+            measured.append(measure(number, Path(folder), options.window))
+            print(measured[-1], file=sys.stderr)
     return report(claims(*measured), as_json=options.json)
 
 
