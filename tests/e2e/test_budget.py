@@ -29,7 +29,7 @@ def test_a_budget_ends_a_job_that_needs_more(person: Person, tmp_path: Path) -> 
     too_little = person.run("plan", str(job), "--cloud", "local", "--budget", "0.0001")
     assert too_little.code == 2 and "a budget of $0.0001 is too little: $0.00" in too_little.err
     plan = person.ok("plan", str(job), "--cloud", "local", "-o", "json").json()
-    budget = round(plan["offerings"][0]["usd_per_hour"] / 60 * 1.25, 4)  # the first minute is charged whole
+    budget = round(plan["offerings"][0]["usd_per_hour"] / 60 * 1.15, 4)  # the first minute is charged whole
     planned = person.ok("plan", str(job), "--cloud", "local", "--budget", f"{budget:.4f}")
     assert f"at most ${budget:.4f} by its budget" in planned.out
     limits = ("--budget", f"{budget:.4f}", "--deadline", "1h")
