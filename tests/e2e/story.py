@@ -112,7 +112,7 @@ class Person:
         stored = reversed(store.list())
         return [dict(report.listed(s.record, live_view(store, s.record.job_id), now)) for s in stored]
 
-    def stored(self) -> list[Stored]:
+    def stored(self) -> tuple[Stored, ...]:
         """What the store holds, oldest first: for tests that look at records themselves."""
         return SqliteStore(self.home / "jobs.db").list()
 

@@ -149,9 +149,10 @@ def install(role: str, path: str) -> None:
 
 
 def _patch_calls(points: Points) -> None:
-    from botocore.client import BaseClient
+    import botocore.client
 
-    plain: Callable[..., Any] = BaseClient._make_api_call
+    base: Any = botocore.client.BaseClient  # the stubs keep what is private to themselves
+    plain: Callable[..., Any] = base._make_api_call
 
     def call(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
         if operation.startswith(READS):
@@ -159,7 +160,7 @@ def _patch_calls(points: Points) -> None:
         with points.around(_call_name(self.meta.service_model.service_name, operation, parameters)):
             return plain(self, operation, parameters)
 
-    BaseClient._make_api_call = call
+    base._make_api_call = call
 
 
 def _call_name(service: str, operation: str, parameters: dict[str, Any]) -> str:
