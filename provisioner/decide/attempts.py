@@ -251,11 +251,12 @@ def _finished(attempt: Attempt, report: AgentStatus, now: float, limits: Limits,
 
 
 def _ending(attempt: Attempt, machine: Machine | None, now: float, limits: Limits) -> Step:
-    started = attempt.ending_at if attempt.ending_at is not None else now
     if machine is None:
-        if now - started > limits.gone_unseen_s:  # NotFound alone does not mean gone
+        since = now if attempt.unseen_since is None else attempt.unseen_since
+        if now - since > limits.gone_unseen_s:  # NotFound alone does not mean gone
             return Step(ended(attempt, EndReason.MACHINE_LOST, None, now))
-        return Step(attempt, terminate(attempt))
+        return Step(replace(attempt, unseen_since=since), terminate(attempt))
+    attempt = replace(attempt, unseen_since=None)  # each absence is judged by itself
     if machine.gone:
         return Step(ended(attempt, EndReason.MACHINE_LOST, None, now))
     if machine.state is MachineState.SHUTTING_DOWN:

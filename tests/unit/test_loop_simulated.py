@@ -114,6 +114,26 @@ def test_a_machine_that_shows_late_is_ended_although_its_launch_had_no_answer_an
     nothing_left(world)
 
 
+def test_a_machine_that_does_not_end_and_is_not_listed_for_a_moment_is_not_gone(
+    bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(until=lambda: any(i.running_at <= world.clock.now() for i in world.cloud.instances.values()))
+    world.cloud.faults.add("terminate", CloudUnreachable("time-out"), times=60)
+    bench.store.want(bench.record.job_id, "cancel")
+    bench.run(until=lambda: bench.store.get(bench.record.job_id).record.attempts[0].ending_at is not None)
+    bench.run(until=lambda: world.cloud.count("terminate") > 40)
+    shown, hidden_until = world.cloud.machines, world.clock.now() + 30.0
+
+    def for_a_moment_none(job_id: str, regions: object) -> tuple[Machine, ...]:
+        return () if world.clock.now() < hidden_until else shown(job_id, regions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.cloud, "machines", for_a_moment_none)
+    bench.run(until=lambda: world.clock.now() > hidden_until)
+    assert bench.store.get(bench.record.job_id).record.attempts[0].ended_at is None
+    assert bench.run().status is JobStatus.CANCELLED
+    nothing_left(world)
+
+
 def test_a_home_that_wakes_after_another_ended_the_job_clears_away_what_it_just_made(
     tmp_path: Path, bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
