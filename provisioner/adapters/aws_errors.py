@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import botocore.exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from cloudtrain.provisioner.adapters.aws_codes import BUG, REFRESH, UNKNOWN_CALL, UNKNOWN_LAUNCH, Kind, Row, row
+from cloudtrain.provisioner.adapters.redaction import redacted
 from cloudtrain.provisioner.errors import (
     AccessError,
     AttemptOver,
@@ -41,7 +41,6 @@ _SAYS_IT_ALL = ("InsufficientInstanceCapacity",)
 _ENCODED = " Encoded authorization failure message:"
 _SKEW_S = 240.0
 _SET_CLOCK = "set it (`sudo timedatectl set-ntp true` on Linux), then repeat"
-_LOCAL_URL = re.compile(r"(https?://127\.0\.0\.1:\d+)/[^\s\"']*")  # the embedded cloud's path is its secret
 
 _CONFIGURATION = (
     boto.NoCredentialsError,
@@ -183,6 +182,6 @@ def _made(found: Row, text: str, code: str, *, lasting: bool) -> CloudtrainError
 
 def _one_line(text: object) -> str:
     """A message on one line. EC2's encoded authorization messages are some 900 characters of no use to a reader."""
-    line = _LOCAL_URL.sub(r"\1/…", " ".join(str(text).split()))
+    line = redacted(" ".join(str(text).split()))
     head, found, _ = line.partition(_ENCODED)
     return head if found else line[:500]

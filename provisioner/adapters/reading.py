@@ -14,6 +14,7 @@ from botocore.parsers import ResponseParserError
 from cloudtrain.provisioner.account.facts import Unread, Why
 from cloudtrain.provisioner.adapters.aws_codes import Kind, row
 from cloudtrain.provisioner.adapters.aws_errors import code_of
+from cloudtrain.provisioner.adapters.redaction import redacted
 from cloudtrain.provisioner.errors import CloudtrainError, RegionDenied
 
 T_co = TypeVar("T_co", covariant=True)
@@ -87,7 +88,7 @@ class Readers:
 def unread(error: BaseException, action: str) -> Unread:
     """Why a call failed: botocore's error, or ours, which has botocore's as its cause."""
     cause = error.__cause__ if isinstance(error, CloudtrainError) and error.__cause__ else error
-    words = " ".join(str(cause).split())[:_LONGEST]
+    words = redacted(" ".join(str(cause).split()))[:_LONGEST]
     if isinstance(cause, RegionDenied):
         return Unread(Why.REGION_OFF, action, words)
     if isinstance(cause, boto.ClientError):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from cloudtrain.provisioner.adapters.clients import preload
 from cloudtrain.provisioner.adapters.clock import SystemClock
+from cloudtrain.provisioner.adapters.redaction import Redactor
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller.folders import drop_ownerless
 from cloudtrain.provisioner.controller.job_secrets import drop_where_over
@@ -97,7 +98,9 @@ def main() -> None:
     """The process: hold the lock, drive, let go, and look once more before leaving."""
     home = Home.from_env()
     clock = SystemClock()
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Redactor("%(asctime)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     store = SqliteStore(home.db)
     lock = handed_lock() or try_lock(home)
     preload()

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from cloudtrain.provisioner.adapters.redaction import Redactor
 from cloudtrain.provisioner.localcloud.client import ALREADY_RUNNING, DAEMON_FILE, LOCK_FILE, LOG_FILE, process_started
 from cloudtrain.provisioner.localcloud.state import LocalState, Options
 
@@ -118,7 +119,9 @@ def _quiet_handler() -> type[Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to stop; the exit code."""
     arguments = _parse(argv)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Redactor("%(asctime)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("paramiko", "werkzeug", "botocore", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     home = Path(arguments.home).absolute()
@@ -129,6 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ALREADY_RUNNING
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
+    # Nor what lies in the user's files: they are none of this cloud's affair, and one that can't be read would end it.
+    os.environ["AWS_CONFIG_FILE"] = os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
     options = Options(
         arguments.hosts,
         arguments.boot,

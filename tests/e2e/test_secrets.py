@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 from cloudtrain.provisioner.adapters.clients import Clients
-from tests.e2e.story import Person, until
+from tests.e2e.story import Person, counting_job, until
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +80,8 @@ def bucket_and_user_data(person: Person) -> bytes:
     held = b""
     for bucket in s3.list_buckets()["Buckets"]:
         for entry in s3.list_objects_v2(Bucket=bucket["Name"]).get("Contents", []):
-            held += entry["Key"].encode() + s3.get_object(Bucket=bucket["Name"], Key=entry["Key"])["Body"].read()
+            with contextlib.suppress(s3.exceptions.NoSuchKey):  # a checkpoint that was pruned meanwhile
+                held += entry["Key"].encode() + s3.get_object(Bucket=bucket["Name"], Key=entry["Key"])["Body"].read()
     for reservation in ec2.describe_instances()["Reservations"]:
         for instance in reservation["Instances"]:
             data = ec2.describe_instance_attribute(InstanceId=instance["InstanceId"], Attribute="userData")
@@ -129,3 +131,122 @@ def test_a_secret_that_is_not_set_starts_nothing(person: Person) -> None:
     assert person.jobs() == []
     assert where_it_lies(person) == []
     assert person.run("plan", str(job_file(person, "true", "[WANDB_API_KEY]")), "--cloud", "local").code == 0
+
+
+# ---- twenty secrets of all kinds, through the whole life of a job
+
+IN_THE_SHELL = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+    *("WANDB_API_KEY", "HF_TOKEN", "GITHUB_TOKEN", "PIP_INDEX_URL", "PGPASSWORD"),
+)
+IN_THE_HOME = (".aws/credentials", ".netrc", ".ssh/id_ed25519", ".git-credentials", ".docker/config.json")
+
+
+def canary(name: str) -> str:
+    return f"{CANARY}-{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+
+
+class Watch:
+    """Everybody's command lines, looked at again and again."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.2):
+            self.seen.update(arguments())
+
+
+def key_text(private: str) -> str:
+    """A line from the middle of a private key, which stands for it all."""
+    return private.strip().splitlines()[2]
+
+
+def test_twenty_secrets_lie_where_they_belong_and_nowhere_else(tmp_path: Path) -> None:
+    """Each is looked for in all that was printed, in every file below the home, every object, tag, user data and
+    console, and in every command line that ran meanwhile."""
+    home, user = tmp_path / "home", tmp_path / "user"
+    home.mkdir()
+    shell = {name: canary(name) for name in IN_THE_SHELL} | {"PIP_INDEX_URL": f"https://u:{canary('PIP')}@pypi.test/s"}
+    person = Person(home, cwd=tmp_path, extra={**shell, "HOME": str(user), "TOKEN": canary("1"), "SHORT": canary("2")})
+    for name in IN_THE_HOME:
+        path = user / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"password = {canary(name)}\n")
+    job = counting_job(tmp_path, steps=20_000)
+    (job.parent / ".git").mkdir()
+    (job.parent / ".git/config").write_text(f"url = https://u:{canary('git')}@example.com/r.git\n")
+    (tmp_path / "labels").write_text(canary("mounted"))
+    with job.open("a") as file:
+        file.write(f"secrets: [TOKEN, SHORT]\nenvs: {{NOTE: {canary('envs')}}}\n")
+        file.write(f"file_mounts: {{data/labels: {tmp_path / 'labels'}}}\n")
+    said = []
+    try:
+        with Watch() as watch:
+            said.append(person.ok("launch", str(job), "--cloud", "local", "--yes", "--detach"))
+            until(lambda: (person.rows()[0]["step"] or 0) >= 20, "some steps")
+            said.append(person.ok("local", "interrupt", "count", "--notice", "2s"))
+            until(lambda: person.rows()[0]["attempt"] == 2 and person.rows()[0]["status"] == "RUNNING", "a resume")
+            asks = (
+                ("show", "count"),
+                ("show", "count", "-o", "json"),
+                ("logs", "count"),
+                ("ls", "-o", "wide"),
+                ("cost",),
+            )
+            said += [person.run(*words) for words in (*asks, ("adopt", "--cloud", "local"), ("config", "show"))]
+            job_dir = next(home.glob("jobs/*"))
+            keys = {
+                name: json.loads((job_dir / f"{name}.json").read_text())["private"]
+                for name in ("client-key", "attempt-1.host-key", "attempt-2.host-key")
+            }
+            own = next(home.glob("local/hosts/*/rootfs/var/lib/cloudtrain/host-key")).read_text()
+            everywhere = bucket_and_user_data(person)
+            lies = read_all(home)
+            said.append(person.ok("down", "count", "--yes"))
+    finally:
+        person.leave()
+    shown = "".join(s.out + s.err for s in said)
+    homeless = [*(canary(name) for name in (*IN_THE_SHELL, *IN_THE_HOME)), canary("PIP"), canary("git")]
+    of_keys = [key_text(private) for private in (*keys.values(), own)]
+    secrets = [canary("1"), canary("2")]
+    assert len({*homeless, *of_keys, *secrets, canary("envs"), canary("mounted")}) >= 20
+    for value in (*homeless, *of_keys, *secrets, canary("mounted"), canary("envs")):
+        assert value not in shown, value
+        assert not any(value in line for line in watch.seen), value
+    for value in (*homeless, *secrets, key_text(own)):
+        assert value.encode() not in everywhere, value
+    for value in homeless:
+        assert [path for path, data in lies.items() if value.encode() in data] == [], value
+    for value in secrets:
+        held = [path.relative_to(home).parts for path, data in lies.items() if value.encode() in data]
+        names = {(parts[0], parts[-1]) for parts in held}
+        assert names == {("jobs", "secrets.json"), ("local", "secrets.json")}, value
+    where = [path.relative_to(home).as_posix() for path, data in lies.items() if key_text(own).encode() in data]
+    assert where and all("/rootfs/" in path for path in where), "the machine's own key stays there"
+    for name, private in keys.items():
+        places = [path for path, data in lies.items() if key_text(private).encode() in data]
+        assert places, name
+        roots = {path.relative_to(home).parts[0] for path in places}
+        assert roots <= {"jobs", "local"}, places
+        assert not any(path.stat().st_mode & 0o077 for path in places if path.exists()), places
+
+
+def read_all(home: Path) -> dict[Path, bytes]:
+    """The plain files below a home; those of a machine that goes may be gone."""
+    found = {}
+    for path in home.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size < 5_000_000:
+                found[path] = path.read_bytes()
+    return found
