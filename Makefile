@@ -6,7 +6,7 @@ PY := $(BIN)/python
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint fix docs security bench deadman
+.PHONY: help demo test check lint fix docs faults security bench deadman
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ fix: $(READY) ## apply the formatter and the safe style fixes
 
 docs: $(READY) ## write the command line's reference and the JSON schemas
 	$(PY) -m cloudtrain.provisioner.cli.reference docs
+
+faults: $(READY) ## play 10,000 schedules of faults against the controller, then without each safety
+	$(PY) -m tests.faults --schedules 10000
+	$(PY) -m tests.faults --schedules 10000 --mutants
 
 security: $(READY) ## judge the AWS policies and the template with other people's tools (needs the network once)
 	$(PY) -m tests.security
