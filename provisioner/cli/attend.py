@@ -11,7 +11,7 @@ from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.follow import follow, screen
 from cloudtrain.provisioner.cli.jobs import open_store, see_driven
-from cloudtrain.provisioner.cli.words import SIMULATED, printable, say, tell, undisturbed
+from cloudtrain.provisioner.cli.words import SIMULATED, heed_no_ctrl_c, printable, say, tell
 from cloudtrain.provisioner.errors import EXIT_INTERRUPTED, EXIT_OK
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord, JobStatus
@@ -44,8 +44,8 @@ def attend(job_id: str, home: Home, *, json: bool, after: int = 0) -> int:
             return report.exit_code(record)
     except KeyboardInterrupt:
         pass
-    with undisturbed():
-        leave(job_id, home)
+    heed_no_ctrl_c()
+    leave(job_id, home)
     return EXIT_INTERRUPTED
 
 

@@ -16,7 +16,7 @@ from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.opening import Opening
 from cloudtrain.provisioner.cli.planning import overriding, show_plan
 from cloudtrain.provisioner.cli.sshing import require_way
-from cloudtrain.provisioner.cli.words import say, undisturbed
+from cloudtrain.provisioner.cli.words import heed_no_ctrl_c, say
 from cloudtrain.provisioner.controller.job_secrets import require_secrets
 from cloudtrain.provisioner.errors import EXIT_OK, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
@@ -81,16 +81,16 @@ def command(
         job_id = launching.submit(prepared, shot, access, mounts, home=home)
         return detached(job_id, json=as_json) if detach else attend(job_id, home, json=as_json)
     except KeyboardInterrupt:
-        with undisturbed():
-            if _stored(home, prepared.job_id):
-                leave(prepared.job_id, home)
-            else:
-                say("nothing was started")
+        heed_no_ctrl_c()
+        if _stored(home, prepared.job_id):
+            leave(prepared.job_id, home)
+        else:
+            say("nothing was started")
         raise
     finally:
-        with undisturbed():
-            if not _stored(home, prepared.job_id):  # the snapshot of what was not launched
-                shutil.rmtree(home.job_dir(prepared.job_id), ignore_errors=True)
+        heed_no_ctrl_c()
+        if not _stored(home, prepared.job_id):
+            shutil.rmtree(home.job_dir(prepared.job_id), ignore_errors=True)  # the snapshot of what was not launched
 
 
 def _stored(home: Home, job_id: str) -> bool:

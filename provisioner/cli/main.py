@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -132,13 +133,16 @@ def cli(ctx: click.Context) -> None:
 
 def main(args: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Every error is one line on stderr, never a traceback."""
+    before = signal.getsignal(signal.SIGINT)
     try:
-        code = _outcome(args)
+        return _outcome(args)
     except KeyboardInterrupt:  # one more, while something was said of the first
-        code = EXIT_INTERRUPTED
-    if args is None:  # we are the whole process, and all is said: a late Ctrl-C would end it with a traceback
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return code
+        return EXIT_INTERRUPTED
+    finally:
+        if args is None:  # we are the whole process, and all is said
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Python would complain of one more while it shuts down
+        elif threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _outcome(args: list[str] | None) -> int:

@@ -8,8 +8,6 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import click
@@ -57,17 +55,11 @@ def _broken(line: str, room: int) -> str:
     return "\n".join(lines)
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """The last words of a command and what it clears away: a second Ctrl-C does not cut them off. For moments only."""
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def heed_no_ctrl_c() -> None:
+    """From here on to the end of the command: its last words, and what it clears away, are not cut off by another
+    Ctrl-C, nor does Python complain of one while it shuts down. Only for what takes a moment."""
+    if threading.current_thread() is threading.main_thread():  # signals are the main thread's
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def printable(text: str) -> str:
