@@ -90,7 +90,8 @@ def _launch_unknown(
 ) -> tuple[Attempt, tuple[str, ...]]:
     """Ask again, less and less often, with the same token; give up in the end. Said once."""
     broken = outcome.broken and old.unknown_launches + 1 >= limits.broken_tries
-    if broken or now - (old.launch_asked_at or old.claimed_at) > limits.launch_unknown_s:
+    late = now - (old.launch_asked_at or old.claimed_at) > limits.launch_unknown_s
+    if broken or (late and old.unknown_launches >= limits.unknown_tries):
         return at.ended(old, EndReason.NO_CAPACITY, f"no answer to the launch: {outcome.detail}", now), ()
     new = replace(
         old,

@@ -10,6 +10,7 @@ class Limits:
     """Seconds, unless the name says otherwise."""
 
     launch_unknown_s: float = 300  # a launch without an answer is given up, with its region
+    unknown_tries: int = 5  # and not before it was asked so often: this computer may have slept in between
     launch_unseen_s: float = 120  # when the job is leaving: a launch without an answer that shows no machine
     retry_s: float = 2.0  # between two askings; doubled with each unknown answer
     retry_most_s: float = 30.0
