@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer
-from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable
+from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable, NotFound
 from cloudtrain.provisioner.model import TAG_JOB, MachineState
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ class Listing:
             statuses = self._spot_statuses(instances)
         seen: dict[str, Seen] = {job_id: [] for job_id in jobs}
         for instance in instances:
-            seen[_job_of(instance)].append((instance, statuses.get(instance.get("SpotInstanceRequestId", ""))))
+            shown = seen.get(_job_of(instance))
+            if shown is not None:
+                shown.append((instance, statuses.get(instance.get("SpotInstanceRequestId", ""))))
         for job_id, shown in seen.items():
             self._live[job_id] = {i["InstanceId"]: i["Placement"]["AvailabilityZone"] for i, _ in shown if _lives(i)}
         return seen
@@ -137,15 +139,23 @@ class Listing:
             there = {job_id: [i for i, z in ids.items() if z == zone] for job_id, ids in known.items()}
             try:
                 for batch in batches((i for ids in there.values() for i in ids), FILTER_VALUES):
-                    with translated(f"machines in {zone}", is_dead=self._is_dead):
-                        reply = self._client().describe_instances(InstanceIds=batch)
-                    for instance in (i for r in reply["Reservations"] for i in r["Instances"]):
-                        shown = answers[_job_of(instance)]
-                        if not isinstance(shown, CloudtrainError):
+                    for instance in self._by_id(zone, batch):
+                        shown = answers.get(_job_of(instance))
+                        if isinstance(shown, list):
                             shown.append((instance, None))
             except CloudtrainError as worse:
                 answers |= {job_id: worse for job_id, ids in there.items() if ids}
         return answers
+
+    def _by_id(self, zone: str, ids: list[str]) -> list[InstanceTypeDef]:
+        """The machines of one zone that EC2 still knows: one that ended an hour ago must not hide the others."""
+        try:
+            with translated(f"machines in {zone}", is_dead=self._is_dead):
+                reply = self._client().describe_instances(InstanceIds=ids)
+        except NotFound:
+            half = len(ids) // 2
+            return [*self._by_id(zone, ids[:half]), *self._by_id(zone, ids[half:])] if half else []
+        return [i for r in reply["Reservations"] for i in r["Instances"]]
 
 
 def is_throttle(error: CloudtrainError) -> bool:
@@ -167,7 +177,9 @@ def _lives(instance: InstanceTypeDef) -> bool:
 
 
 def _job_of(instance: InstanceTypeDef) -> str:
-    return next(tag["Value"] for tag in instance["Tags"] if tag["Key"] == TAG_JOB)
+    """The job that an instance's tag names; "" without one. Tags are "gradually disassociated" from a terminated
+    instance (EC2 user guide, "Terminate your instance", read 2026-11), so a reply may show it without them."""
+    return next((tag["Value"] for tag in instance.get("Tags", []) if tag["Key"] == TAG_JOB), "")
 
 
 def batches(ids: Iterable[str], size: int) -> Iterator[list[str]]:

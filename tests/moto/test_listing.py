@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import monotonic
+from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest
@@ -142,3 +143,31 @@ def test_what_was_launched_since_the_last_list_makes_ids_worthless(world: MotoWo
     world.refuse("DescribeInstances", "InternalError", status=500, having="Filter.1")
     with pytest.raises(CloudUnreachable):
         world.cloud.machines(world.job, [REGION])
+
+
+def test_a_terminated_machine_without_its_tags_hides_no_other(world: MotoWorld) -> None:
+    here, there = (world.cloud.launch(launch_request(world, job=job)) for job in ("digits-here", "digits-there"))
+    ec2 = world.cloud._clients.client("ec2", REGION)
+
+    def untagged(parsed: dict[str, Any], **_: object) -> None:
+        for instance in (i for r in parsed.get("Reservations", ()) for i in r["Instances"]):
+            if instance["InstanceId"] == here.instance_id:
+                instance.pop("Tags", None)
+
+    ec2.meta.events.register("after-call.ec2.DescribeInstances", untagged)
+    assert world.cloud.machines("digits-here", [REGION]) == ()
+    assert [m.instance_id for m in world.cloud.machines("digits-there", [REGION])] == [there.instance_id]
+
+
+def test_where_a_zone_is_broken_an_id_that_ec2_has_forgotten_hides_no_other(world: MotoWorld) -> None:
+    gone, here = (world.cloud.launch(launch_request(world, job=job)) for job in ("digits-gone", "digits-here"))
+    for job in ("digits-gone", "digits-here"):
+        world.cloud.machines(job, [REGION])
+    world.refuse("DescribeInstances", "Unavailable", status=503, having="Filter.1")
+    world.refuse("DescribeInstances", "InvalidInstanceID.NotFound", having=gone.instance_id)
+    shared = world.cloud._listing(REGION)
+    answers = shared._answers(("digits-gone", "digits-here"))
+    assert answers["digits-gone"] == []
+    seen = answers["digits-here"]
+    assert isinstance(seen, list)
+    assert [i["InstanceId"] for i, _ in seen] == [here.instance_id]
