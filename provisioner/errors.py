@@ -124,11 +124,13 @@ class CloudUnreachable(CloudtrainError):
     """No answer, throttled, or a time-out. Whether the call took effect is unknown: repeat it with the same token.
 
     ``broken``: the cloud answered with a fault of its own, which is repeated a few times and then costs the pool.
+    ``throttled``: it answered that it is asked too often.
     """
 
-    def __init__(self, message: str, *, broken: bool = False) -> None:
+    def __init__(self, message: str, *, broken: bool = False, throttled: bool = False) -> None:
         super().__init__(message)
         self.broken = broken
+        self.throttled = throttled
 
 
 class CloudGone(CloudtrainError):

@@ -34,7 +34,7 @@ class Row:
     """What a code means. ``scope``: what is left alone after one of it; ``status``: the HTTP status that it comes with.
 
     ``advice``: what the person can do; empty: nothing, the program goes on by itself. ``lasting``: it will be so for
-    hours. ``broken``: AWS's own fault, repeated a few times with the same token.
+    hours. ``broken``: AWS's own fault, repeated a few times with the same token. ``throttled``: it is asked too often.
     """
 
     kind: Kind
@@ -43,6 +43,7 @@ class Row:
     advice: str = ""
     lasting: bool = False
     broken: bool = False
+    throttled: bool = False
 
 
 ASK_QUOTA = "ask for more in the Service Quotas console, or use another region or family"
@@ -62,8 +63,8 @@ _HOSTS = Row(Kind.POOL, Scope.PLACE, 500)  # of the type in the zone, whichever 
 _IMAGE = Row(Kind.POOL, Scope.IMAGE, lasting=True)
 _FAMILY = Row(Kind.QUOTA, Scope.QUOTA, advice=ASK_QUOTA)
 _REGION_QUOTA = Row(Kind.QUOTA, Scope.REGION, advice=ASK_QUOTA)
-_THROTTLED = Row(Kind.UNKNOWN, Scope.NONE)
-_THROTTLED_503 = Row(Kind.UNKNOWN, Scope.NONE, 503)
+_THROTTLED = Row(Kind.UNKNOWN, Scope.NONE, throttled=True)
+_THROTTLED_503 = Row(Kind.UNKNOWN, Scope.NONE, 503, throttled=True)
 _BROKEN = Row(Kind.UNKNOWN, Scope.NONE, 500, broken=True)
 _UNAVAILABLE = Row(Kind.UNKNOWN, Scope.NONE, 503, broken=True)
 _TOO_NEW = Row(Kind.UNKNOWN, Scope.NONE)
@@ -116,8 +117,9 @@ ROWS: dict[str, Row] = {
     "ThrottledException": _THROTTLED,
     "RequestThrottled": _THROTTLED,
     "RequestThrottledException": _THROTTLED,
-    "TooManyRequestsException": Row(Kind.UNKNOWN, Scope.NONE, 429),
-    "RequestTimeout": _THROTTLED,
+    "TooManyRequestsException": Row(Kind.UNKNOWN, Scope.NONE, 429, throttled=True),
+    # Broken off by AWS: whether the call took effect is unknown, too.
+    "RequestTimeout": Row(Kind.UNKNOWN, Scope.NONE),
     "ConditionalRequestConflict": Row(Kind.UNKNOWN, Scope.NONE, 409),
     "OperationAborted": Row(Kind.UNKNOWN, Scope.NONE, 409),
     # Broken on AWS's side: whether the call took effect is unknown, too.

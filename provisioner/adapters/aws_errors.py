@@ -177,7 +177,7 @@ def _made(found: Row, text: str, code: str, *, lasting: bool) -> CloudtrainError
         case Kind.CONFLICT:
             return Conflict(text)
         case Kind.UNKNOWN:
-            return CloudUnreachable(text, broken=found.broken)
+            return CloudUnreachable(text, broken=found.broken, throttled=found.throttled)
 
 
 def _one_line(text: object) -> str:

@@ -19,9 +19,10 @@ from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer
 from cloudtrain.provisioner.adapters.ec2_resources import SSH_PORT, Here, Resources
 from cloudtrain.provisioner.adapters.image_lookup import find
-from cloudtrain.provisioner.adapters.listing import GAP_S, Listing, batches, is_throttle
+from cloudtrain.provisioner.adapters.listing import GAP_S, Listing
 from cloudtrain.provisioner.adapters.quota_lookup import named
 from cloudtrain.provisioner.adapters.run_instances import request as run_instances_request
+from cloudtrain.provisioner.adapters.terminating import terminate
 from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable, QuotaExceeded
 from cloudtrain.provisioner.model import (
     AWS_DEFAULTS,
@@ -43,9 +44,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
 
 _PRODUCT = "Linux/UNIX"
-_BATCH = 100  # ids in one TerminateInstances, which takes 1,000
 _SUBNET_FULL = "InsufficientFreeAddressesInSubnet"
-_UNKNOWN_IDS = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 
 
 class Ec2Cloud:
@@ -198,6 +197,11 @@ class Ec2Cloud:
                 self._endings[region] = Coalescer(lambda ids: self._terminate(region, ids))
             return self._endings[region]
 
+    def _terminate(self, region: str, ids: tuple[str, ...]) -> dict[str, CloudtrainError | None]:
+        decode = decoder(self._clients, region)
+        refused = terminate(self._ec2(region), region, ids, is_dead=self._is_dead, decode=decode)
+        return {instance_id: refused.get(instance_id) for instance_id in ids}
+
     def _iam_shows(self, profile: str) -> bool:
         """Whether IAM has the instance profile, with a role in it; False where it can't be asked."""
         try:
@@ -238,24 +242,3 @@ class Ec2Cloud:
         """Inside its VPC. In the embedded cloud a machine with a public place has a made-up private address."""
         address = instance.get("PrivateIpAddress")
         return Endpoint(address, SSH_PORT) if address and TAG_LOCAL_SSH not in tags else None
-
-    def _terminate(self, region: str, ids: Iterable[str]) -> dict[str, CloudtrainError | None]:
-        """What came of each id: None where its end was asked for, or EC2 does not know it."""
-        said: dict[str, CloudtrainError | None] = {}
-        for batch in batches(ids, _BATCH):
-            said |= self._end(region, batch)
-        return said
-
-    def _end(self, region: str, ids: list[str]) -> dict[str, CloudtrainError | None]:
-        try:
-            with self._translated(f"terminate {' '.join(ids)} in {region}", region if len(ids) == 1 else None):
-                self._ec2(region).terminate_instances(InstanceIds=ids)
-        except CloudtrainError as error:
-            cause = error.__cause__
-            if not isinstance(cause, ClientError) or is_throttle(error):
-                return dict.fromkeys(ids, error)
-            if len(ids) > 1:  # one unknown or protected id, and EC2 terminates none of them, or none of its zone
-                half = len(ids) // 2
-                return self._end(region, ids[:half]) | self._end(region, ids[half:])
-            return {ids[0]: None if code_of(cause) in _UNKNOWN_IDS else error}
-        return dict.fromkeys(ids)

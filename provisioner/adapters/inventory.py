@@ -13,7 +13,7 @@ from cloudtrain.provisioner.adapters.aws_codes import row
 from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of, translate, translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.ec2_resources import IN_USE
-from cloudtrain.provisioner.adapters.terminating import terminate
+from cloudtrain.provisioner.adapters.terminating import of_one, terminate
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.model import TAG_JOB, TAG_OWNER
 from cloudtrain.provisioner.things import Kind, StoredObject, Thing
@@ -139,8 +139,10 @@ class AwsInventory:
         ec2: Any = self._ec2(region)
         if kind is Kind.MACHINE:
             lives = [t.thing_id for t in things if t.state != "shutting-down"]
-            for instance_id, error in terminate(ec2, lives).items():
-                yield instance_id, _words(error, f"{instance_id} in {region}")
+            for instance_id, refusal in terminate(ec2, region, lives).items():
+                if not of_one(refusal):
+                    raise refusal
+                yield instance_id, str(refusal)
             return
         calls: dict[Kind, Callable[[Thing], object]] = {
             Kind.SPOT_REQUEST: lambda t: ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=[t.thing_id]),

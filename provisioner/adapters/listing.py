@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
+from cloudtrain.provisioner.adapters.aws_errors import translated
 from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer
 from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable, NotFound
 from cloudtrain.provisioner.model import TAG_JOB, MachineState
@@ -27,18 +27,6 @@ Seen = list[tuple["InstanceTypeDef", str | None]]
 GAP_S = {"aws": 1.0, "local": 0.02}  # between the starts of two listings of a region
 FILTER_VALUES = 200
 _PAGE = 1000
-THROTTLED = frozenset(
-    {
-        "RequestLimitExceeded",
-        "EC2ThrottledException",
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "TooManyRequestsException",
-    }
-)
 
 
 class Listing:
@@ -85,7 +73,7 @@ class Listing:
                 answers |= self._by_tag(chunk)
             except CloudtrainError as error:
                 cause = error.__cause__
-                throttled = throttled or is_throttle(error)
+                throttled = throttled or (isinstance(error, CloudUnreachable) and error.throttled)
                 # Where one call had no answer, the next would wait as long for none.
                 silent = error if isinstance(error, CloudUnreachable) and not isinstance(cause, ClientError) else None
                 answers |= self._otherwise(chunk, error)
@@ -131,7 +119,7 @@ class Listing:
     def _otherwise(self, jobs: list[str], error: CloudtrainError) -> dict[str, Seen | CloudtrainError]:
         """Answers where the list failed: by id for whom that can tell more, else the error."""
         answers: dict[str, Seen | CloudtrainError] = dict.fromkeys(jobs, error)
-        if not _broken(error):
+        if not (isinstance(error, CloudUnreachable) and error.broken):
             return answers
         known = {job_id: self._live[job_id] for job_id in jobs if self._live.get(job_id)}
         answers |= {job_id: [] for job_id in known}
@@ -156,20 +144,6 @@ class Listing:
             half = len(ids) // 2
             return [*self._by_id(zone, ids[:half]), *self._by_id(zone, ids[half:])] if half else []
         return [i for r in reply["Reservations"] for i in r["Instances"]]
-
-
-def is_throttle(error: CloudtrainError) -> bool:
-    """Whether AWS answered that it is asked too often."""
-    cause = error.__cause__
-    return isinstance(cause, ClientError) and code_of(cause) in THROTTLED
-
-
-def _broken(error: CloudtrainError) -> bool:
-    """Whether AWS answered that something on its side is broken."""
-    cause = error.__cause__
-    if not isinstance(cause, ClientError) or is_throttle(error):
-        return False
-    return int(cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
 
 
 def _lives(instance: InstanceTypeDef) -> bool:
