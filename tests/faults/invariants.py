@@ -66,6 +66,10 @@ class Watch:
         if agent is not None:
             self._excused.add(id(agent))
 
+    def in_vain(self) -> None:
+        """A controller asked for a machine's end, and the schedule lost it."""
+        self._unowned.clear()
+
     def wanted(self, what: str) -> None:
         """The person has spoken."""
         if self.asked != "cancel":

@@ -280,6 +280,8 @@ class Simulation:
             self._refuse(call, when)
         for fault in self._nth:
             if fault.what == call and fault.n <= self._counts.get(call, 0) < fault.n + fault.x:
+                if call == "terminate":
+                    self.watch.in_vain()
                 lose(fault, call, when)
 
     def _stop_here(self, home: SimHome, call: str, when: str) -> None:
