@@ -53,7 +53,10 @@ class SimCloud(FakeCloud):
         for instance_id in ids:
             if instance_id in self.boxes and self.boxes[instance_id].running:
                 self.sim.watch.ended_by_us(self.boxes[instance_id])
-        terminating.terminate(_Calls(self, region), ids)  # type: ignore[arg-type]
+        refused = terminating.terminate(_Calls(self, region), region, ids)  # type: ignore[arg-type]
+        for instance_id in ids:
+            if instance_id != ANOTHERS and instance_id in refused:
+                raise refused[instance_id]
 
     def terminate_all(self, region: str, ids: list[str]) -> None:
         """TerminateInstances as EC2 has it: with one id that it does not know, it ends none."""
