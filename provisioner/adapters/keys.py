@@ -59,7 +59,10 @@ fi
 cat "$key.pub"
 """
 
-# "ssh" on Debian and Ubuntu, "sshd" elsewhere. sshd stops listening for a moment while it starts itself again.
+# "ssh" on Debian and Ubuntu, "sshd" elsewhere. sshd stops listening for a moment while it starts itself again. Where
+# systemd listens for it (Ubuntu from 22.10 on), some versions lose the socket when they read their keys again (Debian
+# 12's 9.2p1: alive, and deaf; measured 2026-11), so there systemd starts it anew; nothing else is stopped by that
+# (KillMode=process), and who connects meanwhile waits in the socket's queue.
 _CHANGE = """\
 set -eu
 umask 077
@@ -76,7 +79,11 @@ for end in .pub ""; do
 done
 chmod 644 "$host.pub"
 restorecon "$host" "$host.pub" 2>/dev/null || :
-systemctl reload ssh 2>/dev/null || systemctl reload sshd
+if systemctl --quiet is-active ssh.socket 2>/dev/null; then
+  systemctl restart ssh
+else
+  systemctl reload ssh 2>/dev/null || systemctl reload sshd
+fi
 if [ -z "${CLOUDTRAIN_ROOT:-}" ]; then sleep 1; fi
 """
 

@@ -218,6 +218,32 @@ def test_another_key_than_the_offered_one_is_not_put_in_place(tmp_path: Path) ->
     assert list((tmp_path / "etc/ssh").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("units", "calls"),
+    [
+        ("ssh.socket ssh.service", ["restart ssh"]),  # Ubuntu from 22.10 on: systemd listens
+        ("ssh.service", ["reload ssh"]),  # Debian, Ubuntu 22.04
+        ("sshd.service", ["reload ssh", "reload sshd"]),  # Amazon Linux, Fedora
+    ],
+)
+def test_sshd_is_told_in_the_way_of_its_system(tmp_path: Path, units: str, calls: list[str]) -> None:
+    (tmp_path / "etc/ssh").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin/systemctl"
+    fake.write_text(f"""#!/bin/sh
+units="{units}"
+if [ "$1" = --quiet ]; then case " $units " in *" $3 "*) exit 0 ;; *) exit 3 ;; esac; fi
+echo "$1 $2" >>"{tmp_path}/calls"
+case " $units " in *" $2.service "*) exit 0 ;; *) exit 5 ;; esac
+""")
+    fake.chmod(0o755)
+    env = {"CLOUDTRAIN_ROOT": str(tmp_path), "PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    says = subprocess.run(["sh", "-c", offer_command()], env=env, capture_output=True, text=True, check=True).stdout
+    subprocess.run(["sh", "-c", change_command(says)], env=env, check=True)
+    assert (tmp_path / "calls").read_text().splitlines() == calls
+    assert (tmp_path / "etc/ssh/ssh_host_ed25519_key.pub").read_text() == says
+
+
 @pytest.mark.parametrize("bad", ["", "ssh-ed25519 short", "ssh-rsa " + "A" * 68, '"; touch x; "', "\x00"])
 def test_only_a_key_enters_the_command(bad: str) -> None:
     with pytest.raises(ValueError, match="no ed25519 host key"):
