@@ -49,6 +49,12 @@ def storage(region: str) -> Rate | None:
     return load().get((region, "month"))
 
 
+def usd_per_month(region: str, stored_bytes: int) -> Decimal | None:
+    """What keeping bytes in S3 Standard costs in a month; None: not known."""
+    rate = storage(region)
+    return None if rate is None else rate.usd_per_gb * stored_bytes / GB
+
+
 @cache
 def load() -> dict[tuple[str, str], Rate]:
     """Every row of the table. Raises ValueError for a damaged one, OSError for a missing file."""

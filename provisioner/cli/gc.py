@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from decimal import Decimal
-from functools import cache
 
 import click
 from click.core import ParameterSource
 
-from cloudtrain.pricing import catalog, extras, transfer
-from cloudtrain.pricing.model import CapacityType, Pool
+from cloudtrain.pricing import catalog
+from cloudtrain.pricing.model import CapacityType
+from cloudtrain.pricing.transfer import usd_per_month
 from cloudtrain.provisioner.adapters.account_setup import find_bucket
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.inventory import AwsInventory
@@ -18,12 +18,13 @@ from cloudtrain.provisioner.adapters.s3 import S3ObjectStore
 from cloudtrain.provisioner.cli.jobs import open_store
 from cloudtrain.provisioner.cli.tables import one_object, table
 from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, printable, say, size, tell
-from cloudtrain.provisioner.decide.garbage import HOURS_PER_MONTH, Verdict, usd_per_hour
+from cloudtrain.provisioner.decide.garbage import Verdict
 from cloudtrain.provisioner.errors import EXIT_ERROR, EXIT_NOT_FINISHED, EXIT_OK, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launch.access import Entry, enter
 from cloudtrain.provisioner.launch.clearing import Left, Scene, Survey, end, live_here, survey
 from cloudtrain.provisioner.launch.clearing_data import Hoard, delete, hoard
+from cloudtrain.provisioner.launch.leftover_prices import HOURS_PER_MONTH, total_usd_per_hour, usd_per_hour
 from cloudtrain.provisioner.localcloud import client as local
 from cloudtrain.provisioner.outputs import SCHEMA_VERSION, Cleared, Leftover, StaleData
 from cloudtrain.provisioner.settings import Sources
@@ -152,34 +153,8 @@ def _everywhere(scene: Scene, entry: Entry, home: Home) -> tuple[str, ...]:
     return tuple(sorted(used | jobs | {entry.region}))
 
 
-@cache
-def _prices(market: CapacityType) -> dict[Pool, Decimal]:
-    return {o.pool: o.price_per_hour.amount for o in catalog.load().offerings(market)}
-
-
-@cache
-def _price(pool: Pool) -> Decimal | None:
-    """The catalogue's price; another zone's, the highest, where it does not know this one."""
-    prices = _prices(pool.capacity_type)
-    if pool in prices:
-        return prices[pool]
-    same = [usd for other, usd in prices.items() if (other.region, other.instance_type) == _kind(pool)]
-    return max(same, default=None)
-
-
-def _kind(pool: Pool) -> tuple[str, str]:
-    return pool.region, pool.instance_type
-
-
-def _usd(verdict: Verdict) -> Decimal | None:
-    thing = verdict.thing
-    rates = extras.rates(thing.region, ())
-    machine = _price(thing.pool) if thing.pool is not None else None
-    return usd_per_hour(thing, machine, rates.gib_month_usd, rates.address_hour_usd)
-
-
 def _total(found: Survey) -> Decimal:
-    return sum((_usd(verdict) or Decimal(0) for verdict in found.ending), Decimal(0))
+    return total_usd_per_hour(verdict.thing for verdict in found.ending)
 
 
 def _what(verdict: Verdict) -> str:
@@ -192,7 +167,9 @@ def _what(verdict: Verdict) -> str:
 def _show(found: Survey, hoards: list[Hoard], *, simulated: bool, data: bool) -> None:
     note = f" ({SIMULATED})" if simulated else ""
     if found.ending:
-        rows = [(v.thing.thing_id, _what(v), v.thing.region, v.job_id, _money(_usd(v))) for v in found.ending]
+        rows = [
+            (v.thing.thing_id, _what(v), v.thing.region, v.job_id, _money(usd_per_hour(v.thing))) for v in found.ending
+        ]
         click.echo(table(rows, ("id", "what", "region", "job", "$/hour"), ("$/hour",)))
         for why in dict.fromkeys(f"{v.job_id or 'uploads'}: {v.why}" for v in found.ending):
             say(printable(why))
@@ -213,13 +190,23 @@ def _show(found: Survey, hoards: list[Hoard], *, simulated: bool, data: bool) ->
 
 def _show_data(one: Hoard, note: str) -> None:
     if one.ending or one.files:
-        rows = [(d.job_id, len(d.keys), size(d.size), _money(_monthly(one, d.size)), d.why) for d in one.ending]
+        rows = [
+            (d.job_id, len(d.keys), size(d.size), _money(usd_per_month(one.region, d.size)), d.why) for d in one.ending
+        ]
         if one.files:
             count = sum(item.size for item in one.files)
-            rows.append(("file_mounts", len(one.files), size(count), _money(_monthly(one, count)), "no job names them"))
+            rows.append(
+                (
+                    "file_mounts",
+                    len(one.files),
+                    size(count),
+                    _money(usd_per_month(one.region, count)),
+                    "no job names them",
+                )
+            )
         heads = ("job", "objects", "size", "$/month", "why")
         click.echo(table(rows, heads, ("objects", "size", "$/month")))
-        month = _monthly(one, one.size)
+        month = usd_per_month(one.region, one.size)
         price = "price not known" if month is None else f"{dollars(float(month))} per month{note}"
         tell(f"bucket {one.bucket}: {counted(one.count, 'object')}, {size(one.size)} to delete: {price}")
     else:
@@ -229,11 +216,6 @@ def _show_data(one: Hoard, note: str) -> None:
             say(f"stays, {printable(f'{data.job_id}: {data.why}')}")
     if one.trouble:
         say(one.trouble)
-
-
-def _monthly(one: Hoard, count: int) -> Decimal | None:
-    rate = transfer.storage(one.region)
-    return rate.usd_per_gb * count / transfer.GB if rate is not None else None
 
 
 def _money(usd: Decimal | None) -> str | None:
@@ -274,7 +256,7 @@ def _document(cloud: str, found: Survey, hoards: list[Hoard], left: tuple[Left, 
             "what": _what(v),
             "region": v.thing.region,
             "job": v.job_id or None,
-            "usd_per_hour": _float(_usd(v)),
+            "usd_per_hour": _float(usd_per_hour(v.thing)),
             "end": v.end,
             "why": v.why,
             "left": still.get((v.thing.kind, v.thing.thing_id)),
@@ -287,7 +269,7 @@ def _document(cloud: str, found: Survey, hoards: list[Hoard], left: tuple[Left, 
             "job": d.job_id,
             "objects": len(d.keys),
             "bytes": d.size,
-            "usd_per_month": _float(_monthly(one, d.size)),
+            "usd_per_month": _float(usd_per_month(one.region, d.size)),
             "end": d.end,
             "why": d.why,
         }

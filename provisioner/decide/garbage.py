@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 
 from cloudtrain.provisioner.model import TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN, JobRecord, JobStatus
 from cloudtrain.provisioner.things import Kind, Thing
@@ -20,7 +19,6 @@ clocks that differ."""
 UPLOAD_YOUNG_S = 24 * 3600.0
 """An upload of file contents belongs to no job yet: the launch that began it may go on, or a later one with its parts.
 """
-HOURS_PER_MONTH = 730  # as AWS's own calculator counts
 _JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _LAUNCHED = (Kind.MACHINE, Kind.VOLUME, Kind.INTERFACE, Kind.SPOT_REQUEST)
 _NAMED = (Kind.GROUP, Kind.KEY_PAIR)
@@ -103,11 +101,6 @@ def same_caller(one: str, other: str) -> bool:
     return bool(one) and who(one) == who(other)
 
 
-def live(record: JobRecord) -> bool:
-    """Whether machines may belong to the job: it is neither over nor stopped."""
-    return not record.status.resting
-
-
 def _known_ours(known: Known | None, owner: str) -> bool:
     return known is not None and known.record is not None and known.record.owner == owner
 
@@ -123,7 +116,7 @@ def _keeps(known: Known | None, owner: str, *, young: bool) -> str:
         return f"it has no record, and was made less than {YOUNG_S / 60:.0f} minutes ago" if young else ""
     if record.owner != owner:
         return "its record names another owner"
-    return f"its job is {record.status}" if live(record) else ""
+    return "" if record.status.resting else f"its job is {record.status}"
 
 
 def _over(known: Known) -> str:
@@ -131,16 +124,3 @@ def _over(known: Known) -> str:
     if record is None:
         return "no job: it has no record"
     return "its job is stopped" if record.status is JobStatus.STOPPED else f"its job is over ({record.status})"
-
-
-def usd_per_hour(
-    thing: Thing, machine_usd: Decimal | None, gib_month_usd: Decimal, address_usd: Decimal
-) -> Decimal | None:
-    """What a thing costs in an hour. ``machine_usd``: its pool's price; None where that is not known."""
-    if thing.kind is Kind.VOLUME:
-        return thing.size_gib * gib_month_usd / HOURS_PER_MONTH
-    if thing.kind is not Kind.MACHINE or thing.state in ("stopped", "shutting-down"):
-        return Decimal(0)
-    if machine_usd is None:
-        return None
-    return machine_usd + (address_usd if thing.has_address else 0)

@@ -3,14 +3,14 @@ account's credentials: what is live, the records in its buckets say, whoever dri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cloudtrain.provisioner.account.setup_plan import bucket_names
 from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.takeover import RecordUnreadable
-from cloudtrain.provisioner.decide.garbage import Known, Verdict, job_of, judge, live, stale_content
+from cloudtrain.provisioner.decide.garbage import Known, Verdict, job_of, judge, stale_content
 from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, NotFound, RegionDenied
 from cloudtrain.provisioner.model import TAG_BUCKET, JobRecord
 from cloudtrain.provisioner.ports import Clock, Inventory, ObjectStore
@@ -172,7 +172,11 @@ def _perhaps(scene: Scene, name: str) -> str | None:
 
 
 def _read(scene: Scene, jobs: Iterable[str], places: Mapping[str, str | None]) -> dict[str, Known]:
-    stores = [scene.objects(name, region) for name, region in places.items() if region is not None]
+    return records([scene.objects(name, region) for name, region in places.items() if region is not None], jobs)
+
+
+def records(stores: Sequence[ObjectStore], job_ids: Iterable[str]) -> dict[str, Known]:
+    """What the buckets say of each job: the first that has a record of it. Raises AccessError, CloudUnreachable."""
 
     def read(job_id: str) -> tuple[str, Known]:
         for store in stores:
@@ -185,7 +189,7 @@ def _read(scene: Scene, jobs: Iterable[str], places: Mapping[str, str | None]) -
         return job_id, Known()
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        return dict(pool.map(read, jobs))
+        return dict(pool.map(read, job_ids))
 
 
 def _newer(known: Known, here: JobRecord | None) -> Known:
@@ -194,7 +198,7 @@ def _newer(known: Known, here: JobRecord | None) -> Known:
         return known
     theirs = known.record
     if theirs is None or (here.revision > theirs.revision and here.driver == theirs.driver):
-        return Known(here if theirs is not None or live(here) else None)
+        return Known(here if theirs is not None or not here.status.resting else None)
     return known
 
 

@@ -6,14 +6,10 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
-from cloudtrain.provisioner.controller import takeover
-from cloudtrain.provisioner.controller.takeover import RecordUnreadable
-from cloudtrain.provisioner.decide.garbage import Known
 from cloudtrain.provisioner.decide.stale_data import JobData, job_data, jobs_in, launching, manifests, unneeded
-from cloudtrain.provisioner.errors import CloudtrainError, NotFound
-from cloudtrain.provisioner.launch.clearing import AT_A_TIME, Scene
+from cloudtrain.provisioner.errors import CloudtrainError
+from cloudtrain.provisioner.launch.clearing import AT_A_TIME, Scene, records
 from cloudtrain.provisioner.ports import ObjectStore
 from cloudtrain.provisioner.things import StoredObject
 
@@ -49,7 +45,7 @@ def hoard(scene: Scene, bucket: str, region: str) -> Hoard:
     """Look through a bucket: list it, then read the records and the manifests. Raises AccessError, CloudUnreachable."""
     objects = scene.objects(bucket, region)
     contents = scene.inventory.contents(bucket, region)
-    known = _records(objects, jobs_in(contents))
+    known = records([objects], jobs_in(contents))
     jobs = job_data(contents, known, scene.owner)
     now = scene.clock.now()
     if begun := launching(contents, known, now):
@@ -67,7 +63,7 @@ def delete(scene: Scene, found: Hoard, say: Callable[[str], None]) -> tuple[str,
     objects = scene.objects(found.bucket, found.region)
     for data in found.ending:
         again = job_data(
-            [StoredObject(key, 0, 0.0) for key in data.keys], _records(objects, [data.job_id]), scene.owner
+            [StoredObject(key, 0, 0.0) for key in data.keys], records([objects], [data.job_id]), scene.owner
         )
         if not again or not again[0].end:
             say(f"{data.job_id} stays: {again[0].why if again else 'it is gone'}")
@@ -81,19 +77,6 @@ def delete(scene: Scene, found: Hoard, say: Callable[[str], None]) -> tuple[str,
     wanted = {key for data in found.ending for key in data.keys} | {item.key for item in found.files}
     there = {item.key for item in scene.inventory.contents(found.bucket, found.region)}
     return tuple(sorted(wanted & there))
-
-
-def _records(objects: ObjectStore, job_ids: Any) -> dict[str, Known]:
-    def read(job_id: str) -> tuple[str, Known]:
-        try:
-            return job_id, Known(takeover.look(objects, job_id).record)
-        except NotFound:
-            return job_id, Known()
-        except RecordUnreadable as error:
-            return job_id, Known(unreadable=str(error))
-
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        return dict(pool.map(read, job_ids))
 
 
 def _named(objects: ObjectStore, keys: tuple[str, ...]) -> set[str]:

@@ -173,7 +173,6 @@ def estimate(
     others = [usd for region, usd in costs.items() if region != first.pool.region]
     known = [usd for usd in others if usd is not None]
     uploaded = sum(item.bytes for item in sized if item.local)
-    rate = transfer.storage(bucket_region)
     unknown = any(item.trouble for item in sized)
     total, files = sum(item.bytes for item in sized), sum(item.files for item in sized)
     nvme = first.instance.local_nvme_gb > 0
@@ -182,7 +181,7 @@ def estimate(
         upload_s=uploaded / UPLOAD_BYTES_PER_S,
         transfer_usd=costs[first.pool.region],
         elsewhere_usd=max(known) if others and len(known) == len(others) else None,
-        storage_usd_per_month=rate.usd_per_gb * uploaded / transfer.GB if rate is not None else None,
+        storage_usd_per_month=transfer.usd_per_month(bucket_region, uploaded),
     )
 
 

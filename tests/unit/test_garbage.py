@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.pricing.model import CapacityType, Pool
 from cloudtrain.provisioner.decide.garbage import (
     YOUNG_S,
     Known,
@@ -17,7 +15,6 @@ from cloudtrain.provisioner.decide.garbage import (
     judge,
     same_caller,
     stale_content,
-    usd_per_hour,
 )
 from cloudtrain.provisioner.decide.stale_data import job_data, jobs_in, manifests, unneeded
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
@@ -233,18 +230,6 @@ def test_sessions_of_one_role_are_one_caller() -> None:
 
 
 # ---- money
-
-
-def test_what_things_cost_in_an_hour() -> None:
-    pool = Pool("aws", "us-east-1", "use1-az1", "g4dn.xlarge", CapacityType.SPOT)
-    machine = replace(thing(), pool=pool, has_address=True, state="running")
-    prices = (Decimal("0.20"), Decimal("0.073"), Decimal("0.005"))
-    assert usd_per_hour(machine, *prices) == Decimal("0.205")
-    assert usd_per_hour(replace(machine, has_address=False), *prices) == Decimal("0.20")
-    assert usd_per_hour(replace(machine, state="shutting-down"), *prices) == 0
-    assert usd_per_hour(machine, None, *prices[1:]) is None
-    assert usd_per_hour(replace(thing(Kind.VOLUME), size_gib=100), *prices) == Decimal("0.01")
-    assert usd_per_hour(thing(Kind.GROUP), *prices) == 0
 
 
 # ---- data
