@@ -61,8 +61,8 @@ cat "$key.pub"
 
 # "ssh" on Debian and Ubuntu, "sshd" elsewhere. sshd stops listening for a moment while it starts itself again. Where
 # systemd listens for it (Ubuntu from 22.10 on), some versions lose the socket when they read their keys again (Debian
-# 12's 9.2p1: alive, and deaf; measured 2026-11), so there systemd starts it anew; nothing else is stopped by that
-# (KillMode=process), and who connects meanwhile waits in the socket's queue.
+# 12's 9.2p1: deaf, and its unit fails; measured 2026-11), so there systemd starts it anew; nothing else is stopped by
+# that (KillMode=process), and who connects meanwhile waits in the socket's queue.
 _CHANGE = """\
 set -eu
 umask 077
