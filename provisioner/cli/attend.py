@@ -12,6 +12,7 @@ from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.follow import follow, screen
 from cloudtrain.provisioner.cli.jobs import open_store, see_driven
 from cloudtrain.provisioner.cli.words import SIMULATED, heed_no_ctrl_c, printable, say, tell
+from cloudtrain.provisioner.decide import again
 from cloudtrain.provisioner.errors import EXIT_INTERRUPTED, EXIT_OK
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord, JobStatus
@@ -133,6 +134,8 @@ def _show_end(record: JobRecord, *, json: bool) -> None:
         say(f"next: `cloudtrain show {job_id}` tells how it went, attempt by attempt")
     elif record.status is JobStatus.STOPPED:
         say(f"next: `cloudtrain resume {job_id}` goes on")
+    elif again.resumable(record):
+        say(f"next: {again.next_step(record)}")
     elif any(attempt.started_at is not None for attempt in record.attempts):
         say(f"next: `cloudtrain logs {job_id}` shows what its run has written")
     else:

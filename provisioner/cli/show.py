@@ -9,8 +9,9 @@ from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs, limits, tables
 from cloudtrain.provisioner.cli.complete import any_job
 from cloudtrain.provisioner.cli.words import clock_time, printable, say, tell
+from cloudtrain.provisioner.decide import again
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.model import JobStatus
+from cloudtrain.provisioner.model import JobRecord, JobStatus
 
 EVENTS_SHOWN = 15
 
@@ -58,10 +59,15 @@ def command(job: str, output: str) -> None:
     tell()
     for event in store.events(job_id)[-EVENTS_SHOWN:]:
         tell(f"{clock_time(event.at)} {printable(event.text)}")
+    say(f"next: {_next(record)}")
+
+
+def _next(record: JobRecord) -> str:
+    job_id = record.job_id
     if record.status is JobStatus.STOPPED:
-        say(f"next: `cloudtrain resume {job_id}` goes on from its checkpoint, `cloudtrain down {job_id}` ends it")
-    elif record.status.final:
-        again = "logs" if record.status is not JobStatus.SUCCEEDED else "ls"
-        say(f"next: `cloudtrain {again}{f' {job_id}' if again == 'logs' else ''}`")
-    else:
-        say(f"next: `cloudtrain logs -f {job_id}` follows it, `cloudtrain down {job_id}` ends it")
+        return f"`cloudtrain resume {job_id}` goes on from its checkpoint, `cloudtrain down {job_id}` ends it"
+    if again.resumable(record):
+        return again.next_step(record)
+    if record.status.final:
+        return "`cloudtrain ls`" if record.status is JobStatus.SUCCEEDED else f"`cloudtrain logs {job_id}`"
+    return f"`cloudtrain logs -f {job_id}` follows it, `cloudtrain down {job_id}` ends it"

@@ -54,14 +54,21 @@ def apply(spec: JobSpec, flags: Overrides, catalog: Catalog) -> JobSpec:
         replace(_machine(wanted, flags, catalog), infra=infra or wanted.infra or fallback) for wanted in spec.resources
     )
     return replace(
-        spec,
+        limited(spec, flags),
         name=spec.name if flags.name is None else _name(flags.name),
         resources=tuple(dict.fromkeys(alternatives)),  # flags can make two of them the same
+        envs=_envs(spec, flags.envs),
+    )
+
+
+def limited(spec: JobSpec, flags: Overrides) -> JobSpec:
+    """The job with the limits of money and time that the flags name. Raises UsageError."""
+    return replace(
+        spec,
         budget_usd=spec.budget_usd if flags.budget is None else _usd(flags.budget, "--budget"),
         deadline_s=spec.deadline_s if flags.deadline is None else _duration(flags.deadline, "--deadline"),
         max_run_s=spec.max_run_s if flags.max_run is None else _duration(flags.max_run, "--max-run"),
         max_wait_s=spec.max_wait_s if flags.max_wait is None else _duration(flags.max_wait, "--max-wait"),
-        envs=_envs(spec, flags.envs),
     )
 
 

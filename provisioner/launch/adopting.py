@@ -79,7 +79,7 @@ def adopt(
     store = SqliteStore(home.db)
     job_dir = home.job_dir(record.job_id)
     if not record.status.final:
-        _refuse_namesake(store, record)
+        refuse_namesake(store, record)
         if end:
             takeover.fetch_keys(record, objects, job_dir)
         else:
@@ -114,7 +114,7 @@ def bring_secrets(record: JobRecord, home: Home, environ: Mapping[str, str]) -> 
         keep_secrets(record.spec, environ, home.job_dir(record.job_id))
 
 
-def _refuse_namesake(store: SqliteStore, record: JobRecord) -> None:
+def refuse_namesake(store: SqliteStore, record: JobRecord) -> None:
     """A live job of the same name here: two of one name could not be told apart."""
     for stored in store.list(live_only=True):
         other = stored.record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -131,3 +132,27 @@ def test_the_local_clouds_checkpoints_end_with_it_and_that_is_said(world: World)
     world.add(replace(job(RUNNING), cloud="local", status=JobStatus.RUNNING))
     world.script = [stops()]
     assert "they end with `cloudtrain local down`" in world.run("stop", "digits")[2]
+
+
+def test_limits_change_only_once_a_job_rests(world: World) -> None:
+    record = stopped(world)
+    world.change(record.job_id, status=JobStatus.STOPPING)
+    code, _, err = world.run("resume", "digits", "--budget", "20")
+    assert (code, world.store.get(record.job_id).wanted) == (2, "stop")
+    assert "is still stopping: its limits can be changed once `cloudtrain ls` shows STOPPED" in err
+
+
+def test_a_job_at_its_budget_is_not_resumed_to_its_end(world: World) -> None:
+    record = stopped(world)
+    world.change(record.job_id, spec=replace(record.spec, budget_usd=Decimal("0.01")))
+    code, _, err = world.run("resume", "digits")
+    assert (code, world.store.get(record.job_id).wanted) == (2, "stop")
+    assert "`cloudtrain resume digits-abc123 --budget 0.0" in err and "or more would do" in err
+
+
+def test_a_local_job_whose_cloud_is_gone_is_not_taken_up(world: World) -> None:
+    record = world.add(replace(job(STOPPED), cloud="local", cloud_id="gone"))
+    world.change(record.job_id, status=JobStatus.FAILED, outcome=EndReason.BUDGET)
+    code, _, err = world.run("resume", record.job_id)
+    assert code == 2
+    assert "was lost with its cloud" in err

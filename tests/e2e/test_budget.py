@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner.adapters.store import SqliteStore
-from tests.e2e.story import Person, counting_job
+from tests.e2e.story import Person, counting_job, hurry
 
 POLL_S = 0.5  # between two looks of the controller, on the embedded cloud
 
@@ -25,7 +25,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
 
 
 def test_a_budget_ends_a_job_that_needs_more(person: Person, tmp_path: Path) -> None:
-    job = counting_job(tmp_path, steps=100_000)
+    job = counting_job(tmp_path, steps=5000)
     too_little = person.run("plan", str(job), "--cloud", "local", "--budget", "0.0001")
     assert too_little.code == 2 and "a budget of $0.0001 is too little: $0.00" in too_little.err
     plan = person.ok("plan", str(job), "--cloud", "local", "-o", "json").json()
@@ -47,4 +47,14 @@ def test_a_budget_ends_a_job_that_needs_more(person: Person, tmp_path: Path) -> 
     assert (record.collected, record.swept) == (True, True)
     (one,) = record.attempts
     assert one.durable_step == one.last_step > 100, "the checkpoint that it was asked for is kept"
+    assert person.machines() == []
+
+    assert f"next: `cloudtrain resume {final['job']} --budget " in said.err
+    refused = person.run("resume", final["job"])
+    assert refused.code == 2 and "or more would do" in refused.err, refused
+    hurry(tmp_path)
+    again = person.ok("resume", final["job"], "--budget", "1", "-o", "json").json()
+    assert (again["status"], again["lost_steps"]) == ("SUCCEEDED", 0)
+    assert again["attempts"][1]["start_step"] == one.durable_step
+    assert again["usd"] > final["usd"]
     assert person.machines() == []
