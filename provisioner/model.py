@@ -336,8 +336,10 @@ class Machine:
 
     @property
     def taken_by_cloud(self) -> bool:
-        """EC2 ended it, or has said that it will within two minutes (UG spot-request-status, note on closed)."""
+        """EC2 ended it, or has said that it will within two minutes (UG spot-request-status, note on closed; by an
+        experiment: AWS FIS, with which an interruption is tried out; read 2026-11)."""
         by_cloud = {
+            "instance-terminated-by-experiment",
             "instance-terminated-no-capacity",
             "instance-terminated-by-price",
             "instance-terminated-by-service",

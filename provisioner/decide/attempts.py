@@ -34,6 +34,8 @@ class Step:
 
 SAVED_FIRST = (EndReason.STOPPED, EndReason.BUDGET, EndReason.MAX_RUN, EndReason.TOO_DEAR)
 """The last checkpoint of an attempt that leaves for these is waited for; what must not be waited for ends it anyway."""
+# So ends a machine whose volume EC2 can't encrypt (aws/karpenter-provider-aws#1407, 2022; CiscoDevNet/cloud-cml#8, 2024).
+_KEY_TROUBLE = ("Client.InternalError", "Client.InvalidKMSKey")
 
 
 def live(attempt: Attempt) -> bool:
@@ -300,6 +302,8 @@ def _machine_went(
         reason = EndReason.INTERRUPTED if spot else EndReason.MACHINE_LOST
         return Step(ended(attempt, reason, "the cloud shows the machine no more", now))
     words = machine.state_message or machine.state_reason or "no reason given"
+    if (machine.state_reason or "").startswith(_KEY_TROUBLE):
+        words += "; most often EC2 may not use the disk's KMS key: `cloudtrain doctor` looks"
     if machine.taken_by_cloud:
         return Step(ended(attempt, EndReason.INTERRUPTED, machine.state_reason or words, now))
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))

@@ -68,3 +68,18 @@ def test_a_machine_counts_from_the_last_look_at_which_it_did_not_run(
     for phase in (Phase.BOOTING, Phase.CLAIMED):  # claimed: by a controller that died before it knew of its machine
         attempt = replace(WORKING, phase=phase, running_at=None)
         assert step(attempt, seen(MACHINE, looked_at=looked_at), T + 60).running_at == running_at
+
+
+@pytest.mark.parametrize("code", ["Client.InternalError", "Client.InvalidKMSKey.InvalidState"])
+def test_a_machine_that_dies_at_its_start_for_its_key_says_where_to_look(code: str) -> None:
+    booting = replace(WORKING, phase=Phase.BOOTING, running_at=None)
+    dead = replace(MACHINE, state=MachineState.TERMINATED, state_reason=code, state_message=f"{code}: Client error")
+    ended = step(booting, seen(dead), T + 20)
+    assert (ended.end_reason, ended.ended_by_cloud) == (EndReason.MACHINE_LOST, False)
+    assert ended.end_detail is not None and "KMS key: `cloudtrain doctor`" in ended.end_detail
+
+
+def test_an_interruption_that_is_tried_out_is_one() -> None:
+    """AWS FIS closes the spot request with a status of its own while the machine runs on for two minutes."""
+    tried = replace(MACHINE, spot_request_id="sir-1", spot_status="instance-terminated-by-experiment")
+    assert step(WORKING, seen(tried), T + 600).notice_at == T + 600
