@@ -34,7 +34,7 @@ class Step:
 
 SAVED_FIRST = (EndReason.STOPPED, EndReason.BUDGET, EndReason.MAX_RUN, EndReason.TOO_DEAR)
 """The last checkpoint of an attempt that leaves for these is waited for; what must not be waited for ends it anyway."""
-# So ends a machine whose volume EC2 can't encrypt (aws/karpenter-provider-aws#1407, 2022; CiscoDevNet/cloud-cml#8, 2024).
+# How a machine ends whose volume EC2 can't encrypt (karpenter-provider-aws#1407, 2022; CiscoDevNet/cloud-cml#8, 2024).
 _KEY_TROUBLE = ("Client.InternalError", "Client.InvalidKMSKey")
 
 
