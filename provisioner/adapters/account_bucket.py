@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.account import policies, setup_plan
 from cloudtrain.provisioner.account.setup_plan import Document
-from cloudtrain.provisioner.adapters.account_setup import NOT_THERE, Account, Part, Seen, State, eventually, tags_of
+from cloudtrain.provisioner.adapters.account_setup import Account, Part, Seen, State, eventually, tags_of
+from cloudtrain.provisioner.adapters.aws_codes import NO_BUCKET
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.errors import AccessError
 
@@ -36,7 +37,7 @@ def bucket_tags(it: Account) -> dict[str, str] | None:
     except ClientError as error:
         if code_of(error) == "NoSuchTagSet":
             return {}
-        if code_of(error) in NOT_THERE:
+        if code_of(error) in NO_BUCKET:
             return None
         raise
 
@@ -82,7 +83,7 @@ def _make_bucket(it: Account) -> None:
     try:
         it.s3.head_bucket(**it.mine)
     except ClientError as error:
-        if code_of(error) not in NOT_THERE:
+        if code_of(error) not in NO_BUCKET:
             raise
         eventually(lambda: _create_bucket(it), "OperationAborted")
     marks = [{"Key": key, "Value": value} for key, value in it.wanted.tags.items()]
@@ -190,7 +191,7 @@ def _setting(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except ClientError as error:
-        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404 and code_of(error) not in NOT_THERE:
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404 and code_of(error) not in NO_BUCKET:
             return None
         raise
 

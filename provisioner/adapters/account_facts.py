@@ -31,6 +31,7 @@ from cloudtrain.provisioner.account.facts import (
 )
 from cloudtrain.provisioner.account.region_checks import NOT_ENABLED
 from cloudtrain.provisioner.account.setup_plan import bucket_names
+from cloudtrain.provisioner.adapters.aws_codes import NO_BUCKET
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.caller_address import caller_address
 from cloudtrain.provisioner.adapters.clients import Clients
@@ -47,7 +48,6 @@ AWS_SSH_TOO = ("git-codecommit.eu-west-1.amazonaws.com", 22)
 _EGRESS_S = 3.0
 _ANSWERED = "after-call.sts"  # botocore's event, with the answer's headers
 _MISSING = ("NoSuchEntity",)
-_NO_BUCKET = ("404", "NoSuchBucket", "NotFound")
 
 
 def read(
@@ -226,7 +226,7 @@ def bucket(clients: Clients, identity: Identity, region: str, named: str | None 
         try:
             shown = s3.head_bucket(Bucket=name, ExpectedBucketOwner=identity.account)
         except ClientError as error:
-            if code_of(error) in _NO_BUCKET:
+            if code_of(error) in NO_BUCKET:
                 continue
             why = unread(error, "s3:ListBucket")
             if why.why is not Why.DENIED:

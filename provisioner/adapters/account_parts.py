@@ -178,7 +178,7 @@ def _key_parts(it: Account) -> Iterator[Part]:
         key.rpartition("/")[2],
         lambda: Seen(State.THERE if role_may_use(kms, key, spot) else State.MISSING),
         # The spot role may be a moment old, and KMS not know it yet.
-        lambda: eventually(lambda: kms.create_grant(**request), "InvalidArnException"),  # type: ignore[func-returns-value]
+        lambda: eventually(lambda: kms.create_grant(**request), "InvalidArnException"),
         "kms:CreateGrant",
         "kms:ListGrants and kms:GetKeyPolicy",
         needs=SPOT_PART,

@@ -16,11 +16,11 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.account.setup_plan import Wanted, bucket_names
+from cloudtrain.provisioner.adapters.aws_codes import NO_BUCKET
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.errors import AccessError, CloudtrainError
 
-NOT_THERE = ("404", "NoSuchBucket", "NotFound")
 REFUSED = ("403", "AccessDenied", "AccessDeniedException", "Forbidden")
 _TRIES = 15
 _WAIT_S = 2.0
@@ -42,7 +42,7 @@ def find_bucket(clients: Clients, identity: Identity, region: str) -> str | None
             try:
                 clients.client("s3", region).head_bucket(Bucket=name, ExpectedBucketOwner=identity.account)
             except ClientError as error:
-                if code_of(error) not in (*NOT_THERE, *REFUSED):
+                if code_of(error) not in (*NO_BUCKET, *REFUSED):
                     raise
                 if code_of(error) in REFUSED and name == bucket_names(identity.account, region)[0]:
                     refused.append(name)
@@ -61,7 +61,7 @@ def bucket_region(clients: Clients, identity: Identity, bucket: str, region: str
         try:
             shown = clients.client("s3", region).head_bucket(Bucket=bucket, ExpectedBucketOwner=identity.account)
         except ClientError as error:
-            if code_of(error) not in (*NOT_THERE, *REFUSED):
+            if code_of(error) not in (*NO_BUCKET, *REFUSED):
                 raise
             text = f"account {identity.account} has no bucket {bucket}, or you lack s3:ListBucket on it"
             raise AccessError(f"{text}: `aws s3 ls` lists yours, {_PRINT} you need") from error

@@ -204,6 +204,9 @@ UNKNOWN_LAUNCH = Row(Kind.POOL, Scope.POOL, advice="this code is unknown here; t
 UNKNOWN_CALL = Row(Kind.REFUSED, Scope.RESOURCE, advice="this code is unknown here; it is not tried again")
 """A code that nobody has met: a launch tries each other pool once, and any other call is refused."""
 
+NO_BUCKET = ("404", "NoSuchBucket", "NotFound")
+"""How S3 says that there is no such bucket: a HEAD's answer has no body, so no code of its own."""
+
 _TYPE_UNKNOWN = re.compile(r"invalid value '[^']*' for instancetype", re.IGNORECASE)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cloudtrain.provisioner.adapters.aws_codes import NO_BUCKET
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translate, translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.errors import AccessError, Conflict, NotFound, UsageError
@@ -54,7 +55,7 @@ def _region(clients: Clients, bucket: str, region: str, source: str) -> str:
         try:
             reply: Any = clients.client("s3", region).head_bucket(Bucket=bucket)
         except ClientError as error:
-            if code_of(error) in ("404", "NoSuchBucket"):
+            if code_of(error) in NO_BUCKET:
                 raise NotFound(f"{source}: there is no bucket {bucket}; correct file_mounts") from error
             if code_of(error) not in _REFUSED:
                 raise

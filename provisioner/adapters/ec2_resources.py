@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from cloudtrain.provisioner.adapters.aws_errors import code_of
+from cloudtrain.provisioner.adapters.aws_codes import Kind, row
+from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of
 from cloudtrain.provisioner.adapters.run_instances import job_name, tags
 from cloudtrain.provisioner.errors import PoolUnavailable, Scope
 from cloudtrain.provisioner.model import TAG_JOB, AwsOptions
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 SSH_PORT = 22
 _FULL_S = 600.0
 # DeleteNetworkInterface says it with InvalidParameterValue ("is currently in use").
-IN_USE = (
+_IN_USE = (
     *("DependencyViolation", "InvalidGroup.InUse", "VolumeInUse"),
     *("InvalidNetworkInterface.InUse", "InvalidParameterValue"),
 )
@@ -239,17 +241,24 @@ def _ssh_from(*cidrs: str) -> IpPermissionTypeDef:
 
 def _not_deleted(states: Mapping[str, str], delete: Callable[[str], object]) -> list[str]:
     """Delete what is available; returns the names of what something still uses."""
-    left = []
-    for name, state in states.items():
-        try:
-            if state == "available":
-                delete(name)
-        except ClientError as error:
-            if code_of(error) in IN_USE:
-                left.append(name)
-            elif not code_of(error).endswith(".NotFound"):
-                raise
-        else:
-            if state not in ("available", "deleting"):
-                left.append(name)
-    return left
+    return [
+        name
+        for name, state in states.items()
+        if not (state == "deleting" or (state == "available" and deleted(functools.partial(delete, name))))
+    ]
+
+
+def deleted(delete: Callable[[], object]) -> bool:
+    """Delete one thing; False where something still uses it. What is gone already is deleted. Raises botocore's errors
+    for any other reason."""
+    try:
+        delete()
+    except ClientError as error:
+        code = code_of(error)
+        known = row(code, message=message_of(error))
+        if code.endswith(".NotFound") or (known is not None and known.kind is Kind.MISSING):
+            return True
+        if code in _IN_USE:
+            return False
+        raise
+    return True

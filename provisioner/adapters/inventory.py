@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from cloudtrain.pricing.model import CapacityType, Pool
-from cloudtrain.provisioner.adapters.aws_codes import Kind as ErrorKind
-from cloudtrain.provisioner.adapters.aws_codes import row
-from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of, translate, translated
+from cloudtrain.provisioner.adapters.aws_codes import NO_BUCKET
+from cloudtrain.provisioner.adapters.aws_errors import code_of, translate, translated
 from cloudtrain.provisioner.adapters.clients import Clients
-from cloudtrain.provisioner.adapters.ec2_resources import IN_USE
+from cloudtrain.provisioner.adapters.ec2_resources import deleted
 from cloudtrain.provisioner.adapters.terminating import of_one, terminate
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.model import TAG_JOB, TAG_OWNER
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _EXISTS = ("pending", "running", "shutting-down", "stopping", "stopped")
 _OPEN = ("open", "active", "disabled")
-_NO_BUCKET = ("404", "NoSuchBucket", "NotFound")
+# Unpaged calls "might be throttled and could time out" where much is found (EC2 Developer Guide, "Pagination", read
+# 2026-11). No describe call takes less than 500.
+_PAGE_SIZE = 500
 
 
 class AwsInventory:
@@ -155,12 +157,10 @@ class AwsInventory:
         for thing in things:
             what = f"{thing.thing_id} in {region}"
             try:
-                calls[kind](thing)
-            except ClientError as error:
-                if code_of(error) in IN_USE:
+                if not deleted(functools.partial(calls[kind], thing)):
                     yield thing.thing_id, f"{what} is in use"
-                elif not _is_gone(error):
-                    yield thing.thing_id, _words(error, what)
+            except ClientError as error:
+                yield thing.thing_id, str(translate(error, what))
 
     def _abort(self, thing: Thing) -> None:
         s3 = self._clients.client("s3", thing.region)
@@ -178,7 +178,7 @@ class AwsInventory:
                 s3 = self._clients.client("s3", self._home_region)
                 shown = s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=self._account)
             except ClientError as error:
-                if code_of(error) in _NO_BUCKET:
+                if code_of(error) in NO_BUCKET:
                     return None
                 raise
         return shown.get("BucketRegion") or self._home_region
@@ -223,19 +223,13 @@ class AwsInventory:
         self, region: str, call: str, result: str, *filters: dict[str, Any], inside: str | None = None
     ) -> Iterator[dict[str, Any]]:
         ec2: Any = self._ec2(region)
-        for page in ec2.get_paginator(call).paginate(Filters=[*self._mine(), *filters]):
+        pages = ec2.get_paginator(call).paginate(
+            Filters=[*self._mine(), *filters], PaginationConfig={"PageSize": _PAGE_SIZE}
+        )
+        for page in pages:
             for found in page[result]:
                 yield from found[inside] if inside else [found]
 
 
 def _tags(shown: dict[str, Any], key: str = "Tags") -> tuple[tuple[str, str], ...]:
     return tuple((tag["Key"], tag["Value"]) for tag in shown.get(key) or ())
-
-
-def _is_gone(error: ClientError) -> bool:
-    found = row(code_of(error), 400, message_of(error))
-    return (found is not None and found.kind is ErrorKind.MISSING) or code_of(error).endswith(".NotFound")
-
-
-def _words(error: ClientError, what: str) -> str:
-    return str(translate(error, what))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.pricing.model import Pool
+from cloudtrain.pricing.model import CapacityType, Pool
 from cloudtrain.provisioner.adapters.ssh import ParamikoRemote
 from cloudtrain.provisioner.cli import sshing
 from cloudtrain.provisioner.errors import CloudtrainError, RemoteError
@@ -21,7 +21,9 @@ from tests.ssh.hostkit import Rig, require
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts read /proc")
 
-ATTEMPT = Attempt(1, Pool("local", "us-east-1", "use1-az1", "g4dn.xlarge", "spot"), "token", Phase.WORKING, 0.0)
+ATTEMPT = Attempt(
+    1, Pool("local", "us-east-1", "use1-az1", "g4dn.xlarge", CapacityType.SPOT), "token", Phase.WORKING, 0.0
+)
 STRONG = "Ciphers aes128-ctr\nMACs hmac-sha2-256\nKexAlgorithms curve25519-sha256@libssh.org"
 WEAK = {
     "cipher": "Ciphers aes128-cbc,3des-cbc",
