@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from cloudtrain.provisioner.account_outputs import InBucket
 from cloudtrain.provisioner.cli.tables import one_object, table
 from cloudtrain.provisioner.cli.words import printable, say, tell
 from cloudtrain.provisioner.errors import EXIT_OK, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord
-from cloudtrain.provisioner.outputs import SCHEMA_VERSION, InBucket
+from cloudtrain.provisioner.outputs import SCHEMA_VERSION
 from cloudtrain.provisioner.report import iso, started
 
 

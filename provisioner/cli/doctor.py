@@ -10,6 +10,7 @@ import click
 
 from cloudtrain.pricing import catalog
 from cloudtrain.provisioner.account.facts import Finding, Level, Wants
+from cloudtrain.provisioner.account_outputs import Checked
 from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.plan import require_file
 from cloudtrain.provisioner.cli.words import columns, counted, printable, say
@@ -20,7 +21,7 @@ from cloudtrain.provisioner.jobfile import reader as jobfile
 from cloudtrain.provisioner.jobfile.overrides import Overrides
 from cloudtrain.provisioner.launch import launching
 from cloudtrain.provisioner.model import JobSpec, Resources
-from cloudtrain.provisioner.outputs import SCHEMA_VERSION, Checked
+from cloudtrain.provisioner.outputs import SCHEMA_VERSION
 from cloudtrain.provisioner.plan import make_plan
 
 COMMON = "{T4:1, L4:1, A10G:1}"

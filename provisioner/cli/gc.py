@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from cloudtrain.pricing import catalog
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.pricing.transfer import usd_per_month
+from cloudtrain.provisioner.account_outputs import Cleared, Leftover, StaleData
 from cloudtrain.provisioner.adapters.account_setup import find_bucket
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.adapters.inventory import AwsInventory
@@ -26,7 +27,7 @@ from cloudtrain.provisioner.launch.clearing import Left, Scene, Survey, end, liv
 from cloudtrain.provisioner.launch.clearing_data import Hoard, delete, hoard
 from cloudtrain.provisioner.launch.leftover_prices import HOURS_PER_MONTH, total_usd_per_hour, usd_per_hour
 from cloudtrain.provisioner.localcloud import client as local
-from cloudtrain.provisioner.outputs import SCHEMA_VERSION, Cleared, Leftover, StaleData
+from cloudtrain.provisioner.outputs import SCHEMA_VERSION
 from cloudtrain.provisioner.settings import Sources
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from cloudtrain.provisioner.account_outputs import LocalMachine, LocalStatus
 from cloudtrain.provisioner.cli import jobs, tables
 from cloudtrain.provisioner.cli.complete import live_job
 from cloudtrain.provisioner.cli.demo import demo
@@ -19,7 +20,7 @@ from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import LocalCloud
 from cloudtrain.provisioner.localcloud.plants import PLANTS
 from cloudtrain.provisioner.model import JobRecord
-from cloudtrain.provisioner.outputs import SCHEMA_VERSION, LocalMachine, LocalStatus
+from cloudtrain.provisioner.outputs import SCHEMA_VERSION
 
 
 @click.group("local", short_help="The cloud on this computer: start, stop, interrupt.")

@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from cloudtrain.provisioner.account_outputs import LocalFault, LocalFaults
 from cloudtrain.provisioner.cli import tables
 from cloudtrain.provisioner.cli.words import counted, printable, say, tell
 from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import LocalCloud
-from cloudtrain.provisioner.outputs import SCHEMA_VERSION, LocalFault, LocalFaults
+from cloudtrain.provisioner.outputs import SCHEMA_VERSION
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.trainer.agent import checks, commands, courier, headway, supervisor
+from cloudtrain.trainer.agent import checks, commands, courier, headway, stops, supervisor
 from cloudtrain.trainer.agent.jobenv import job_environment
 from cloudtrain.trainer.agent.mounts import Mounter
 from cloudtrain.trainer.agent.notices import Imds, Interruption, Watcher
@@ -211,7 +211,7 @@ def test_a_notice_that_only_the_controller_saw_is_one(stand: Stand) -> None:
     stand.places.stop.write_bytes(to_json(Notice("interruption", 0.0)).encode())
     status = stand.until(lambda s: s.phase == "stopped")
     assert status.durable_step == 7
-    assert status.notice_deadline_at == pytest.approx(time.time() + supervisor.TOLD_NOTICE_S, abs=20)
+    assert status.notice_deadline_at == pytest.approx(time.time() + stops.TOLD_NOTICE_S, abs=20)
     time.sleep(0.2)
     assert not stand.off, "EC2 takes the machine, not we"
 

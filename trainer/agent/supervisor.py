@@ -7,25 +7,17 @@ and the check of the job's Python (``checks``) have threads of their own, whose 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from ..contract import (
-    AgentConfig,
-    AgentStatus,
-    Notice,
-    progress_from_json,
-    to_json,
-    write_atomic,
-)
+from ..contract import AgentConfig, AgentStatus, progress_from_json
 from .checks import Checks
 from .commands import Commands
 from .courier import DISK_FULL, Courier, Ending
-from .decide_stop import Reason, Stop, Verdict, exited, job_deadline, merge, said, verdict
+from .decide_stop import Verdict, exited, job_deadline, said, verdict
 from .headway import TAKEN_LATE_S, Activity, Headway, Seen
 from .host import Host
 from .objects import Objects
@@ -34,6 +26,7 @@ from .process import Job, kill_leftovers
 from .report import Reporter, last_line, says_disk_full
 from .sampling import Sampler
 from .state import AgentCrash, Barred, State, Stuck
+from .stops import Stops
 
 if TYPE_CHECKING:
     from .mounts import Mounter
@@ -42,9 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
-TOLD_NOTICE_S = 90.0  # of EC2's 120 s, where the controller says so: it looks every few seconds, and tells after some
-QUICK_GRACE_S = 5.0  # for a job whose work nobody can use any more
-GOING_DOWN_GRACE_S = 20.0  # of the 90 s that systemd gives us
 WARM_AFTER_S = 10.0  # a job that reports no step is taken to be past its start
 BARRED_S = 600.0  # new rights take minutes to be in force; a bucket that refuses everything for longer is not ours
 CLOUD_DEAD_S = 15.0  # a local host whose metadata service is gone this long has no cloud any more
@@ -83,6 +73,7 @@ class Supervisor:
         self._job_env = dict(job_env)
         self._state = State(started=time.monotonic() - ran_s)
         self._commands = Commands(config, places, host, self._job_env, self._state)
+        self._stops = Stops(config, places, self._state)
         if running is not None:
             self._commands.note_run(running)
         self._courier = Courier(config, places, connect)
@@ -198,7 +189,8 @@ class Supervisor:
             raise AgentCrash(f"the mounts: {self._mounter.crash}")
         self._see_barred()
         self._read_progress()
-        self._look_for_stops()
+        notice = self._watcher.interruption if self._watcher is not None else None
+        self._stops.look(notice, fenced=self._courier.fenced, going_down=self.going_down)
         if self._state.final:
             pass  # EC2 takes the machine; until then, show that we live
         elif self._state.verdict is not None:
@@ -291,47 +283,6 @@ class Supervisor:
         else:
             self._go_on()
 
-    # ---- what may end it
-
-    def _look_for_stops(self) -> None:
-        state, config, now = self._state, self._config, time.time()
-        seen = self._watcher.interruption if self._watcher is not None else None
-        if seen is not None and state.taken_at is None:
-            state.taken_at = seen.at
-            self._ask(Stop(Reason.INTERRUPTION, now, job_deadline(now, seen.at)))
-        elif state.taken_at is None and self._told_of_interruption():
-            logger.warning("the controller says that EC2 takes this machine; the metadata service has not")
-            state.taken_at = now + TOLD_NOTICE_S
-            self._ask(Stop(Reason.INTERRUPTION, now, job_deadline(now, state.taken_at)))
-        if state.verdict is not None:
-            return  # it has ended; nothing is left to stop
-        reason = state.stop.reason if state.stop is not None else None
-        if self._courier.fenced and reason is not Reason.FENCED:
-            self._ask(Stop(Reason.FENCED, now, now + QUICK_GRACE_S))
-        if state.stop is not None:
-            return
-        if self.going_down:
-            self._ask(Stop(Reason.GOING_DOWN, now, now + min(GOING_DOWN_GRACE_S, config.grace_seconds)))
-        elif self._places.stop.exists():  # its deadline is by another machine's clock: ours counts
-            self._ask(Stop(Reason.STOP, now, now + config.grace_seconds))
-        elif config.limit_s is not None and time.monotonic() - state.started > config.limit_s:
-            words = f"{config.limit_words} is used up at step {state.progress.step}: raise it to go on"
-            reason = Reason.BUDGET if config.limit == "budget" else Reason.MAX_RUN
-            self._ask(Stop(reason, now, now + config.grace_seconds, words))
-
-    def _ask(self, new: Stop) -> None:
-        """A stop request: the file first. A job that saves by itself needs no more."""
-        state = self._state
-        state.stop = merge(state.stop, new)
-        logger.info("stop asked: %s, deadline in %.1f s", new.reason.value, state.stop.deadline_at - time.time())
-        notice = Notice(state.stop.reason.word, state.stop.deadline_at)
-        try:
-            write_atomic(self._places.notice, to_json(notice))
-        except OSError as error:
-            logger.warning("the notice file could not be written: %s", error)
-        if state.current is not None and state.verdict is None:
-            state.phase = "saving"
-
     # ---- the end
 
     def _end(self, ending: Verdict | None = None) -> None:
@@ -351,13 +302,6 @@ class Supervisor:
         logger.info("the job has ended: %s", state.verdict)
         until = None if state.taken_at is None else job_deadline(time.time(), state.taken_at)
         self._courier.finish(Ending(self._final_status, state.verdict, until))
-
-    def _told_of_interruption(self) -> bool:
-        """Whether the controller, who watches the spot request, has put EC2's notice here."""
-        try:
-            return bool(json.loads(self._places.stop.read_bytes())["reason"] == Reason.INTERRUPTION.word)
-        except (OSError, ValueError, LookupError, TypeError):
-            return False
 
     def _final_status(self) -> AgentStatus:
         state = self._state
