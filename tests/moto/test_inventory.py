@@ -75,6 +75,7 @@ class InventoryWorld:
             arn=ARN,
             buckets=(self.bucket(),),
             here=lambda: (),
+            everywhere=lambda: ("us-east-1",),
             clock=FakeClock(4_000_000_000.0),  # everything that moto makes now is old
         )
 
@@ -277,6 +278,19 @@ def test_a_kind_that_may_not_be_looked_at_is_said_and_machines_must_be(world: In
     world.world.refuse("DescribeInstances", "UnauthorizedOperation", status=403)
     with pytest.raises(AccessError):
         world.inventory.look(REGION)
+
+
+def test_every_list_that_has_pages_is_asked_for_in_pages(world: InventoryWorld) -> None:
+    asked: dict[str, bool] = {}
+
+    def note(params: dict[str, Any], model: Any, **_: object) -> None:
+        if model.input_shape and "MaxResults" in model.input_shape.members:
+            asked[model.name] = "MaxResults" in params["body"]
+
+    world.ec2.meta.events.register("before-call.ec2", note)
+    world.inventory.look(REGION)
+    world.ec2.meta.events.unregister("before-call.ec2", note)
+    assert len(asked) == 5 and all(asked.values()), asked
 
 
 def test_every_enabled_region_is_looked_at(world: InventoryWorld) -> None:
