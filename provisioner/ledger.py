@@ -6,8 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
+from cloudtrain.pricing.extras import GIB_MONTH, IOPS_MONTH, MIB_S_MONTH
 from cloudtrain.pricing.model import CapacityType
-from cloudtrain.provisioner.charges import Moved, address_usd, moved, moved_home, rates, volume_usd
+from cloudtrain.provisioner.charges import (
+    BASE_IOPS,
+    BASE_MIB_S,
+    Moved,
+    address_usd,
+    iops,
+    moved,
+    moved_home,
+    rates,
+    volume_usd,
+)
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord
 
 # EC2 bills Linux by the second with one minute at least for each start (StopInstances, API reference, seen 2026-11).
@@ -132,10 +143,15 @@ def _sum(items: Iterable[Moved]) -> Decimal:
 
 
 def _assumed(record: JobRecord) -> tuple[str, ...]:
-    """The regions where the job had a volume whose rate is another region's."""
+    """The regions where the job had a volume whose rate is another region's, as far as the bill counts with it."""
     regions = sorted({a.pool.region for a in record.attempts if a.instance_id is not None})
     found = {region: rates(record, region) for region in regions}
-    return tuple(region for region, known in found.items() if known is not None and known.assumed)
+    counted = {GIB_MONTH}
+    if iops(record.spec.aws) > BASE_IOPS:
+        counted.add(IOPS_MONTH)
+    if (record.spec.aws.volume_throughput or 0) > BASE_MIB_S:
+        counted.add(MIB_S_MONTH)
+    return tuple(region for region, known in found.items() if known is not None and counted & {*known.assumed})
 
 
 def lost_steps(record: JobRecord, index: int) -> int:

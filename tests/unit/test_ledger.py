@@ -173,6 +173,16 @@ def test_what_has_no_known_rate_is_named_and_not_called_free() -> None:
     assert bill(record, NOW).assumed == (), "the machine's own region is known"
 
 
+def test_a_rate_that_is_not_counted_with_is_not_called_assumed() -> None:
+    record = priced(seen(over(1, 600, EndReason.SUCCEEDED)))
+    region = record.attempts[0].pool.region
+    known = [replace(r, assumed=(extras.IOPS_MONTH, extras.MIB_S_MONTH)) for r in RATES if r.region == region]
+    record = replace(record, rates=tuple(known))
+    assert bill(record, NOW).assumed == ()
+    faster = replace(record, spec=replace(record.spec, aws=replace(record.spec.aws, volume_throughput=500)))
+    assert bill(faster, NOW).assumed == (region,)
+
+
 def test_a_record_from_before_rates_bills_its_machines_alone() -> None:
     spent = bill(replace(job(seen(over(1, 600, EndReason.SUCCEEDED))), home_bytes=GB), NOW)
     assert spent.usd == spent.lines[0].machine_usd == Decimal("0.06")
