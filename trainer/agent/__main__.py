@@ -22,6 +22,7 @@ from .process import Job, start
 if TYPE_CHECKING:
     from .notices import Watcher
     from .objects import Objects
+    from .supervisor import Supervisor
 
 logger = logging.getLogger("cloudtrain.agent")
 
@@ -40,39 +41,8 @@ def main(root: Path) -> int:
     if _is_over(places, config):
         logger.warning("generation %d is over; this agent leaves", config.generation)
         return 0
-    places.create()
-    restarted, ran_s = _been_here(places, config)
-    for path in (places.progress, places.notice):
-        path.unlink(missing_ok=True)
-    secrets = _secrets(places)
-    gpus = count_gpus()
-    job_env = job_environment(config, places, os.environ, gpus, secrets)
     host = make_host(config.host, os.environ)
-    checks = Checks(config, places, job_environment(config, places, os.environ, gpus), real=host.real)
-    checks.look()
-    running = None if restarted else _start_at_once(config, places, job_env, checks)
-
-    from .supervisor import Supervisor  # noqa: PLC0415 - all that it needs loads while the job starts
-
-    mounter = None
-    if config.mounts:
-        from .mounts import Mounter  # noqa: PLC0415 - as above
-
-        mounter = Mounter(config, places, host, job_env, _connect)
-    supervisor = Supervisor(
-        config,
-        places,
-        host,
-        job_env=job_env,
-        checks=checks,
-        hide=tuple(secrets.values()),
-        connect=lambda: _connect(config.bucket, config.region),
-        watch=lambda: _watch(host),
-        mounter=mounter,
-        running=running,
-        restarted=restarted,
-        ran_s=ran_s,
-    )
+    supervisor = _supervisor(config, places, host)
 
     def going_down(_number: int, _frame: object) -> None:
         supervisor.going_down = True
@@ -88,6 +58,42 @@ def main(root: Path) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the shutdown that we ask for must not wait for us
         host.poweroff()
     return 0
+
+
+def _supervisor(config: AgentConfig, places: Places, host: Host) -> Supervisor:
+    """Everything an attempt needs, and its `run` started where nothing must come before that."""
+    places.create()
+    restarted, ran_s = _been_here(places, config)
+    for path in (places.progress, places.notice):
+        path.unlink(missing_ok=True)
+    secrets = _secrets(places)
+    gpus = count_gpus()
+    job_env = job_environment(config, places, os.environ, gpus, secrets)
+    checks = Checks(config, places, job_environment(config, places, os.environ, gpus), real=host.real)
+    checks.look()
+    running = None if restarted else _start_at_once(config, places, job_env, checks)
+
+    from .supervisor import Supervisor  # noqa: PLC0415 - all that it needs loads while the job starts
+
+    mounter = None
+    if config.mounts:
+        from .mounts import Mounter  # noqa: PLC0415 - as above
+
+        mounter = Mounter(config, places, host, job_env, _connect)
+    return Supervisor(
+        config,
+        places,
+        host,
+        job_env=job_env,
+        checks=checks,
+        hide=tuple(secrets.values()),
+        connect=lambda: _connect(config.bucket, config.region),
+        watch=lambda: _watch(host),
+        mounter=mounter,
+        running=running,
+        restarted=restarted,
+        ran_s=ran_s,
+    )
 
 
 def _start_at_once(config: AgentConfig, places: Places, job_env: dict[str, str], checks: Checks) -> Job | None:
