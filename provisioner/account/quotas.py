@@ -91,3 +91,13 @@ def shortage(pool: Pool, vcpus: int | None, limit: float | None) -> str | None:
     more = int(limit or 0) + vcpus if vcpus is not None else None
     ask = f"`{increase_command(quota, more, pool.region)}`" if more is not None else console_page(quota, pool.region)
     return f"quota {quota.name!r} ({quota.code}) in {pool.region}{needs}{have}; ask for more: {ask}"
+
+
+UPGRADE = "the account is on AWS's free plan, which has no GPUs: upgrade the plan in the Billing console"
+
+
+def on_free_plan(words: str) -> bool:
+    """Whether EC2 refuses a launch for the account's plan. Accounts since 2025-07 may begin on a free one, which starts
+    small types alone: "The specified instance type is not eligible for Free Tier", with InvalidParameterCombination
+    (LinkedInLearning/learning-terraform-3087701#345, 2026-01; of images, bitnami/vms#1838, 2025-07)."""
+    return "not eligible for free tier" in words.lower()

@@ -369,7 +369,8 @@ def _dry_runs(facts: RegionFacts, wants: Wants) -> Iterator[Finding]:
             yield warn(DRY_RUN, where, what, NEW_PROFILE)
         elif tried.code != NO_SPOT_ROLE:  # the check of that role says it
             what = f"EC2 refuses {kind}: {tried.code}: {tried.words}"
-            yield fail(DRY_RUN, where, what, NOT_EXPLAINED, (tried.pool,))
+            fix = quotas.UPGRADE if quotas.on_free_plan(tried.words) else NOT_EXPLAINED
+            yield fail(DRY_RUN, where, what, fix, (tried.pool,))
     for what, pools in denied.items():
         yield fail(DRY_RUN, facts.region, what, POLICY, tuple(pools))
 

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cloudtrain.provisioner.account.quotas import UPGRADE, on_free_plan
 from cloudtrain.provisioner.errors import Scope
 
 
@@ -221,6 +222,8 @@ def row(code: str, status: int = 400, message: str = "") -> Row | None:
         return Row(Kind.ACCESS, Scope.ACCOUNT, 400, SETUP)
     if code == "InvalidParameterValue" and _TYPE_UNKNOWN.search(message):  # a type that one zone lacks: Unsupported
         return Row(Kind.POOL, Scope.PLACE, lasting=True)
+    if code == "InvalidParameterCombination" and on_free_plan(message):
+        return Row(Kind.ACCESS, Scope.ACCOUNT, advice=UPGRADE)
     known = ROWS.get(code)
     if known is None and status >= 500:
         return _BROKEN

@@ -240,6 +240,13 @@ def test_a_type_that_a_region_does_not_know_costs_its_pools_alone() -> None:
     assert type(translate(refused("InvalidParameterValue", text), "launch", launching=True)) is PoolUnavailable
 
 
+def test_a_free_plan_is_no_bug_of_ours_and_every_pools() -> None:
+    text = "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance types, run …"
+    error = translate(refused("InvalidParameterCombination", text), "launch", launching=True)
+    assert type(error) is AccessError
+    assert "upgrade the plan" in str(error)
+
+
 def test_long_and_encoded_messages_are_cut() -> None:
     encoded = "You are not authorized to perform this operation. Encoded authorization failure message: " + "x" * 900
     text = str(translate(refused("UnauthorizedOperation", encoded), "launch"))

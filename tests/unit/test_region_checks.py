@@ -283,6 +283,12 @@ def test_a_profile_that_ec2_does_not_know_yet_keeps_no_launch_back() -> None:
     assert [f.check for f in troubles(replace(FACTS, regions=regions, role=missing))] == ["role"]
 
 
+def test_an_account_on_the_free_plan_is_told_to_upgrade_it() -> None:
+    words = "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance types, run …"
+    finding = region("dry-run", dry_runs=(DryRun(POOLS[0], "InvalidParameterCombination", words),))
+    assert finding.level is Level.FAIL and finding.fix is not None and "upgrade the plan" in finding.fix
+
+
 def test_a_refusal_that_another_check_explains_is_not_said_twice() -> None:
     refused = DryRun(POOLS[0], "MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
     finding = region("dry-run", dry_runs=(refused,))
