@@ -10,7 +10,8 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.ready import bucket_name
-from cloudtrain.provisioner.model import JobRecord, JobSpec, Resources
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.spec import JobSpec, Resources
 
 REGION = "us-east-1"
 

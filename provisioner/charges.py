@@ -14,7 +14,8 @@ from decimal import Decimal
 
 from cloudtrain.pricing.model import Rates
 from cloudtrain.pricing.transfer import GB, INTERNET
-from cloudtrain.provisioner.model import Attempt, AwsOptions, JobRecord
+from cloudtrain.provisioner.model import Attempt, JobRecord
+from cloudtrain.provisioner.spec import AwsOptions
 
 # What a gp3 volume has by itself, and the most throughput that each of its IOPS allows (EBS User Guide, "General
 # Purpose SSD volumes", read 2026-11). A request for more throughput without the IOPS is refused.

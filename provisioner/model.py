@@ -5,22 +5,14 @@ Times are Unix seconds (UTC), named ``_at``; durations end in ``_s``. Everything
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
 from cloudtrain.pricing.model import Offering, Pool, Rates
+from cloudtrain.provisioner.names import CONTROL
+from cloudtrain.provisioner.spec import AWS_DEFAULTS, AwsOptions, JobSpec
 from cloudtrain.trainer.contract import AgentStatus, Mount
-
-TAG_OWNER = "cloudtrain:owner"
-TAG_JOB = "cloudtrain:job"
-TAG_GENERATION = "cloudtrain:generation"
-TAG_TOKEN = "cloudtrain:token"  # noqa: S105 - the name of a tag
-TAG_BUCKET = "cloudtrain:bucket"  # where its job's record is: so that anybody's `gc` can tell whether it lives
-
-TAG_LOCAL_SSH = "cloudtrain:local-ssh"  # "127.0.0.1:PORT", where a machine of the embedded cloud is reached
-
-INSTANCE_PROFILE = "cloudtrain-machine"  # the machine's role: its job's prefix of the bucket and nothing else
 
 
 class JobStatus(StrEnum):
@@ -92,90 +84,6 @@ class MachineState(StrEnum):
     TERMINATED = "terminated"
     STOPPING = "stopping"
     STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """How often a checkpoint is due: every so many seconds, or every so many steps. Exactly one is set."""
-
-    seconds: float | None = None
-    steps: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.steps}steps" if self.steps is not None else f"{self.seconds:g}s"
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """One machine that would do: what picks its pools. ``accelerators`` keeps the grammar's text ("T4:1")."""
-
-    accelerators: str | None = None
-    use_spot: bool = False
-    infra: tuple[str, ...] = ()  # "aws/us-east-1"; empty: everywhere
-    instance_type: str | None = None
-    cpus: str | None = None  # "8" exactly, "8+" at least
-    memory: str | None = None  # GiB, same form
-    max_hourly_cost_usd: Decimal | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AwsOptions:
-    """``resources.aws``: how the machine is made and reached, whichever pool gives it."""
-
-    image_id: str | None = None  # the user's own image, instead of the reviewed table's
-    ssh_user: str | None = None  # who logs in there
-    subnet_ids: tuple[str, ...] = ()  # empty: the default VPC's subnets
-    public_ip: bool = True
-    ssh_proxy: str | None = None  # "USER@BASTION[:PORT]" | "ssm" | "instance-connect"; None: straight to the machine
-    iam_instance_profile: str | None = None  # instead of the one that `setup` makes
-    volume_throughput: int | None = None  # MiB/s of the gp3 root volume
-    kms_key: str | None = None  # of the root volume: a key's ARN, or "alias/NAME", which each region has; None: default
-
-
-AWS_DEFAULTS = AwsOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """``recovery``: how often a job is picked up again. Machines that break are neither: see ``decide.limits``."""
-
-    max_failures: int = 0  # how often a run that failed by itself starts again from its last checkpoint
-    max_preemptions: int | None = None  # None: unlimited; an interruption never counts as a failure
-
-
-@dataclass(frozen=True, slots=True)
-class FileMount:
-    """Data that must lie at ``target`` on the machine. ``source``: "s3://bucket/prefix", or an absolute local path."""
-
-    target: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """A job file, checked.
-
-    ``resources`` holds at least one alternative: any of them, or, where ``resources_ordered``, the first wanted most.
-    """
-
-    name: str
-    run: str
-    resources: tuple[Resources, ...]
-    resources_ordered: bool = False
-    disk_size_gib: int | None = None
-    aws: AwsOptions = AwsOptions()
-    workdir: str | None = None  # absolute
-    file_mounts: tuple[FileMount, ...] = ()
-    envs: tuple[tuple[str, str], ...] = ()
-    secrets: tuple[str, ...] = ()  # names alone; the values never enter a record
-    setup: str | None = None
-    checkpoint_interval: Interval = field(default_factory=lambda: Interval(seconds=600))
-    checkpoint_keep: int = 3
-    deadline_s: float | None = None  # from the launch on
-    budget_usd: Decimal | None = None  # for all attempts together
-    max_run_s: float | None = None  # paid machine time, all attempts together
-    max_wait_s: float | None = None  # without a machine, each time; None: 0 at launch, a day in recovery
-    recovery: Recovery = Recovery()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +212,7 @@ class JobRecord:
     @property
     def control(self) -> str:
         """Where the record, the snapshot and the SSH keys lie in its bucket: a machine's role has no right there."""
-        return f"control/{self.job_id}"
+        return f"{CONTROL}{self.job_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,5 +322,5 @@ class LaunchRequest:
     disk_gib: int
     user_data: str
     instance_profile: str
-    options: AwsOptions = AwsOptions()
+    options: AwsOptions = AWS_DEFAULTS
     bucket: str = ""  # where the job's record is

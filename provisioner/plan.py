@@ -12,7 +12,7 @@ from cloudtrain.pricing.model import CapacityType, Money, Offering
 from cloudtrain.pricing.requirements import Amount, Dropped, Requirements, Selection, Why, select
 from cloudtrain.provisioner.errors import NoCapacity, UsageError
 from cloudtrain.provisioner.jobfile.values import nearest
-from cloudtrain.provisioner.model import JobSpec, Resources
+from cloudtrain.provisioner.spec import JobSpec, Resources
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,8 @@ from typing import BinaryIO, Protocol
 
 from cloudtrain.pricing.model import Pool
 from cloudtrain.provisioner.history import Fact
-from cloudtrain.provisioner.model import (
-    AWS_DEFAULTS,
-    AwsOptions,
-    Endpoint,
-    FoundImage,
-    Image,
-    JobRecord,
-    JobStatus,
-    LaunchRequest,
-    Machine,
-)
+from cloudtrain.provisioner.model import Endpoint, FoundImage, Image, JobRecord, JobStatus, LaunchRequest, Machine
+from cloudtrain.provisioner.spec import AWS_DEFAULTS, AwsOptions
 from cloudtrain.provisioner.things import StoredObject, Thing
 
 

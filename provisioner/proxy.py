@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from cloudtrain.provisioner.errors import RemoteError, UsageError
 from cloudtrain.provisioner.jobfile.values import REGION
-from cloudtrain.provisioner.model import AwsOptions, Endpoint, Machine
+from cloudtrain.provisioner.model import Endpoint, Machine
+from cloudtrain.provisioner.spec import AwsOptions
 
 SSM = "ssm"
 INSTANCE_CONNECT = "instance-connect"

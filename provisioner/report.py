@@ -16,7 +16,7 @@ from cloudtrain.pricing.transfer import GB
 from cloudtrain.provisioner import errors
 from cloudtrain.provisioner.decide.allowance import left
 from cloudtrain.provisioner.ledger import MINIMUM_S, Bill, Line, bill
-from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, JobStatus, Phase
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobStatus, Phase
 from cloudtrain.provisioner.outputs import (
     SCHEMA_VERSION,
     AtMost,
@@ -43,6 +43,7 @@ from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.settings import KEYS, Setting
 from cloudtrain.provisioner.shipping.mounts import DataPlan, Estimate, Sized
 from cloudtrain.provisioner.shipping.snapshot import Snapshot
+from cloudtrain.provisioner.spec import JobSpec
 
 LIST_FIELDS = tuple(Listed.__annotations__)
 COST_FIELDS = ("job", "name", "status", *TryCost.__annotations__)

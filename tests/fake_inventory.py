@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cloudtrain.provisioner.errors import AccessError, RegionDenied
-from cloudtrain.provisioner.model import TAG_JOB, TAG_OWNER
+from cloudtrain.provisioner.names import TAG_JOB, TAG_OWNER
 from cloudtrain.provisioner.things import Kind, StoredObject, Thing
 from tests.fakes import FakeClock, FakeObjectStore
 

@@ -6,7 +6,8 @@ from datetime import date
 from decimal import Decimal
 
 from cloudtrain.pricing.model import CapacityType, InstanceType, Money, Offering, Pool
-from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, Phase, PricePoint, Resources
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, PricePoint
+from cloudtrain.provisioner.spec import JobSpec, Resources
 
 T4 = InstanceType("g4dn.xlarge", "T4", 1, 16, 4, 16, "x86_64", 125, "test", date(2026, 7, 20))
 

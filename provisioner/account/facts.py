@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cloudtrain.pricing.model import CapacityType, Offering, Pool
-from cloudtrain.provisioner.model import INSTANCE_PROFILE, AwsOptions, FileMount
+from cloudtrain.provisioner.names import INSTANCE_PROFILE
+from cloudtrain.provisioner.spec import AwsOptions, FileMount
 
 
 class Level(StrEnum):

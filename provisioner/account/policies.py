@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cloudtrain.provisioner.account.setup_plan import ROLE, SPOT_ROLE, SPOT_SERVICE, Document, Place, Wanted
-from cloudtrain.provisioner.model import TAG_BUCKET, TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN
+from cloudtrain.provisioner.names import TAG_BUCKET, TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN
 
 VERSION = "2012-10-17"
 MADE_AT_LAUNCH = ("instance", "volume", "network-interface", "spot-instances-request")

@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile.values import is_region
-from cloudtrain.provisioner.model import INSTANCE_PROFILE, TAG_OWNER
+from cloudtrain.provisioner.names import INSTANCE_PROFILE, TAG_OWNER
 
 Document = dict[str, Any]
 

@@ -15,7 +15,7 @@ from cloudtrain.provisioner.adapters.account_parts import MACHINE_ROLE, PROFILE,
 from cloudtrain.provisioner.adapters.account_setup import REFUSED, Account, eventually, tags_of
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
 from cloudtrain.provisioner.errors import CloudtrainError, RegionDenied
-from cloudtrain.provisioner.model import TAG_JOB
+from cloudtrain.provisioner.names import TAG_JOB
 
 _PAGES = 100  # of a thousand objects: enough to say that there are many
 _NOT_OURS = "not made by setup"

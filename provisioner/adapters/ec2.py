@@ -24,20 +24,9 @@ from cloudtrain.provisioner.adapters.quota_lookup import named
 from cloudtrain.provisioner.adapters.run_instances import request as run_instances_request
 from cloudtrain.provisioner.adapters.terminating import terminate
 from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable, QuotaExceeded
-from cloudtrain.provisioner.model import (
-    AWS_DEFAULTS,
-    TAG_GENERATION,
-    TAG_JOB,
-    TAG_LOCAL_SSH,
-    TAG_TOKEN,
-    AwsOptions,
-    Endpoint,
-    FoundImage,
-    Image,
-    LaunchRequest,
-    Machine,
-    MachineState,
-)
+from cloudtrain.provisioner.model import Endpoint, FoundImage, Image, LaunchRequest, Machine, MachineState
+from cloudtrain.provisioner.names import TAG_GENERATION, TAG_JOB, TAG_LOCAL_SSH, TAG_TOKEN
+from cloudtrain.provisioner.spec import AWS_DEFAULTS, AwsOptions
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

@@ -13,10 +13,11 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.adapters.aws_codes import Kind, row
 from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of
-from cloudtrain.provisioner.adapters.run_instances import job_name, tags
+from cloudtrain.provisioner.adapters.run_instances import tags
 from cloudtrain.provisioner.errors import PoolUnavailable, Scope
-from cloudtrain.provisioner.model import TAG_JOB, AwsOptions
+from cloudtrain.provisioner.names import TAG_JOB, job_name
 from cloudtrain.provisioner.proxy import Admits, admits
+from cloudtrain.provisioner.spec import AwsOptions
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

@@ -17,7 +17,8 @@ import os
 import re
 from dataclasses import replace
 
-from cloudtrain.provisioner.model import AwsOptions, Image
+from cloudtrain.provisioner.model import Image
+from cloudtrain.provisioner.spec import AwsOptions
 
 LINES = "/aws/service/deeplearning/ami/{architecture}/"
 """Where AWS keeps the parameters of an architecture's image lines: what `doctor` lists."""

@@ -15,7 +15,7 @@ from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.ec2_resources import deleted
 from cloudtrain.provisioner.adapters.terminating import of_one, terminate
 from cloudtrain.provisioner.errors import AccessError
-from cloudtrain.provisioner.model import TAG_JOB, TAG_OWNER
+from cloudtrain.provisioner.names import TAG_JOB, TAG_OWNER
 from cloudtrain.provisioner.things import Kind, StoredObject, Thing
 
 if TYPE_CHECKING:

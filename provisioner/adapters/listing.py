@@ -15,7 +15,8 @@ from botocore.exceptions import ClientError
 from cloudtrain.provisioner.adapters.aws_errors import translated
 from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer
 from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable, NotFound
-from cloudtrain.provisioner.model import TAG_JOB, MachineState
+from cloudtrain.provisioner.model import MachineState
+from cloudtrain.provisioner.names import TAG_JOB
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

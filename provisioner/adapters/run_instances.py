@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.charges import BASE_IOPS, iops
-from cloudtrain.provisioner.model import (
-    TAG_BUCKET,
-    TAG_GENERATION,
-    TAG_JOB,
-    TAG_OWNER,
-    TAG_TOKEN,
-    LaunchRequest,
-)
+from cloudtrain.provisioner.model import LaunchRequest
+from cloudtrain.provisioner.names import TAG_BUCKET, TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN, job_name
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.literals import InstanceTypeType, ResourceTypeType
@@ -28,11 +22,6 @@ if TYPE_CHECKING:
         TagSpecificationTypeDef,
         TagTypeDef,
     )
-
-
-def job_name(job_id: str) -> str:
-    """The name of everything that a job has in a cloud: its machines and its security group."""
-    return f"cloudtrain-{job_id}"
 
 
 def tags(job_id: str, owner: str) -> list[TagTypeDef]:

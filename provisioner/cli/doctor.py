@@ -20,9 +20,9 @@ from cloudtrain.provisioner.jobfile import overrides
 from cloudtrain.provisioner.jobfile import reader as jobfile
 from cloudtrain.provisioner.jobfile.overrides import Overrides
 from cloudtrain.provisioner.launch import launching
-from cloudtrain.provisioner.model import JobSpec, Resources
 from cloudtrain.provisioner.outputs import SCHEMA_VERSION
 from cloudtrain.provisioner.plan import make_plan
+from cloudtrain.provisioner.spec import JobSpec, Resources
 
 COMMON = "{T4:1, L4:1, A10G:1}"
 """The cheapest GPU families, which most first jobs use: all of them are counted by the same two quotas."""

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 from cloudtrain.provisioner.cli.words import dollars, duration
 from cloudtrain.provisioner.decide import allowance
-from cloudtrain.provisioner.model import JobRecord, JobSpec
+from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.outputs import AtMost
+from cloudtrain.provisioner.spec import JobSpec
 
 
 def at_most(found: AtMost) -> list[str]:

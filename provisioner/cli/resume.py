@@ -18,8 +18,9 @@ from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.jobfile import overrides
 from cloudtrain.provisioner.jobfile.overrides import Overrides
-from cloudtrain.provisioner.model import EndReason, JobRecord, JobSpec, JobStatus
+from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
 from cloudtrain.provisioner.ports import Stored
+from cloudtrain.provisioner.spec import JobSpec
 
 
 @click.command("resume", short_help="Go on with a stopped job from its last checkpoint.")

@@ -11,9 +11,10 @@ from cloudtrain.provisioner.decide.attempts import live
 from cloudtrain.provisioner.errors import CloudGone, CloudtrainError, NotFound, UsageError
 from cloudtrain.provisioner.home import Home, write_private
 from cloudtrain.provisioner.localcloud import client
-from cloudtrain.provisioner.model import Attempt, AwsOptions, JobRecord, Machine, MachineState, Observed
+from cloudtrain.provisioner.model import Attempt, JobRecord, Machine, MachineState, Observed
 from cloudtrain.provisioner.ports import Target
 from cloudtrain.provisioner.proxy import Bastion, parse
+from cloudtrain.provisioner.spec import AwsOptions
 
 CONFIG = "ssh_config"
 KNOWN_HOSTS = "known_hosts"

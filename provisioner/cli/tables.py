@@ -18,10 +18,11 @@ from cloudtrain.pricing.requirements import Why
 from cloudtrain.pricing.transfer import GB
 from cloudtrain.provisioner import ledger, report
 from cloudtrain.provisioner.cli.words import SIMULATED, columns, counted, dollars, duration, printable, size
-from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobSpec, JobStatus, Phase
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobStatus, Phase
 from cloudtrain.provisioner.outputs import Costs, JobCost, Listed, Parts
 from cloudtrain.provisioner.plan import Plan
 from cloudtrain.provisioner.shipping.snapshot import Snapshot
+from cloudtrain.provisioner.spec import JobSpec
 
 PLAN_ROWS = 5
 RESTORE_SHOWN_S = 10.0

@@ -51,7 +51,8 @@ from cloudtrain.provisioner.errors import (
     Scope,
     UsageError,
 )
-from cloudtrain.provisioner.model import INSTANCE_PROFILE, Attempt, EndReason, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, LaunchRequest, Machine
+from cloudtrain.provisioner.names import INSTANCE_PROFILE
 from cloudtrain.provisioner.ports import Target
 from cloudtrain.provisioner.shipping.bundle import bundle, ship_command
 from cloudtrain.provisioner.shipping.snapshot import TAR_NAME

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from cloudtrain.provisioner.errors import CloudtrainError, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
-from cloudtrain.provisioner.model import JobRecord, JobSpec
+from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.ports import Store
+from cloudtrain.provisioner.spec import JobSpec
 
 FILE = "secrets.json"
 

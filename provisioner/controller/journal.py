@@ -11,10 +11,11 @@ from dataclasses import fields, replace
 from operator import attrgetter
 
 from cloudtrain.provisioner.codec import decode, encode
-from cloudtrain.provisioner.controller.takeover import look, record_key
+from cloudtrain.provisioner.controller.takeover import look
 from cloudtrain.provisioner.errors import AccessError, CloudGone, CloudtrainError, CloudUnreachable, Conflict
 from cloudtrain.provisioner.history import Fact, facts
 from cloudtrain.provisioner.model import Attempt, JobRecord
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.ports import ObjectStore, Store
 
 

@@ -10,9 +10,10 @@ from cloudtrain.provisioner.adapters.image_lookup import NO_IMAGE
 from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.controller.attempt_files import AttemptFiles
 from cloudtrain.provisioner.errors import PoolUnavailable
-from cloudtrain.provisioner.model import Attempt, AwsOptions, Image, Machine
+from cloudtrain.provisioner.model import Attempt, Image, Machine
 from cloudtrain.provisioner.ports import Clock, Cloud, ObjectStore, Remote, Target
 from cloudtrain.provisioner.proxy import way
+from cloudtrain.provisioner.spec import AwsOptions
 
 
 @dataclass(frozen=True, slots=True)

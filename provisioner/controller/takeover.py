@@ -6,7 +6,6 @@ attempt's SSH keys and user data. The values of secrets are not there; who takes
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,13 +16,11 @@ from cloudtrain.provisioner.controller.attempt_files import accepted_name
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, NotFound
 from cloudtrain.provisioner.home import write_private
 from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.names import CONTROL, JOB_ID, RECORD, record_key
 from cloudtrain.provisioner.ports import ObjectStore
 from cloudtrain.provisioner.shipping.snapshot import MANIFEST_NAME, TAR_NAME
 
-CONTROL = "control/"
-RECORD = "record.json"
 TRIES = 5
-_JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")  # also a folder's name on this computer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +33,6 @@ class Found:
 
 class RecordUnreadable(CloudtrainError):
     """What the bucket holds as a job's record is not one, or another job's."""
-
-
-def record_key(job_id: str) -> str:
-    """Where a job's record lies in its bucket."""
-    return f"{CONTROL}{job_id}/{RECORD}"
 
 
 def keep_attempt(record: JobRecord, generation: int, objects: ObjectStore, job_dir: Path) -> None:
@@ -74,7 +66,7 @@ def look(objects: ObjectStore, job_id: str) -> Found:
 def job_ids(objects: ObjectStore) -> tuple[str, ...]:
     """The jobs that the bucket holds, in the order of their ids."""
     parts = (key.removeprefix(CONTROL).split("/") for key, _ in objects.list(CONTROL))
-    return tuple(sorted({job_id for job_id, *rest in parts if rest == [RECORD] and _JOB_ID.fullmatch(job_id)}))
+    return tuple(sorted({job_id for job_id, *rest in parts if rest == [RECORD] and JOB_ID.fullmatch(job_id)}))
 
 
 def fetch(record: JobRecord, objects: ObjectStore, job_dir: Path) -> None:

@@ -8,7 +8,8 @@ from decimal import ROUND_UP, Decimal
 from cloudtrain.provisioner.decide import allowance
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import EndReason, JobRecord, JobSpec, JobStatus
+from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
+from cloudtrain.provisioner.spec import JobSpec
 
 LIMITED = (EndReason.BUDGET, EndReason.MAX_RUN, EndReason.PREEMPTIONS, EndReason.NO_CAPACITY)
 """Ends that say nothing against the job itself: with more money, time or luck it goes on where it was."""

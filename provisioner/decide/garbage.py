@@ -10,7 +10,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cloudtrain.provisioner.model import TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN, JobRecord, JobStatus
+from cloudtrain.provisioner.model import JobRecord, JobStatus
+from cloudtrain.provisioner.names import (
+    JOB_ID,
+    TAG_GENERATION,
+    TAG_JOB,
+    TAG_OWNER,
+    TAG_TOKEN,
+    job_name,
+    job_of_key,
+    token_head,
+)
 from cloudtrain.provisioner.things import Kind, Thing
 
 YOUNG_S = 900.0
@@ -19,11 +29,10 @@ clocks that differ."""
 UPLOAD_YOUNG_S = 24 * 3600.0
 """An upload of file contents belongs to no job yet: the launch that began it may go on, or a later one with its parts.
 """
-_JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _LAUNCHED = (Kind.MACHINE, Kind.VOLUME, Kind.INTERFACE, Kind.SPOT_REQUEST)
 _NAMED = (Kind.GROUP, Kind.KEY_PAIR)
-_OF_A_JOB = re.compile(r"(?:jobs|control|mounts)/([a-z0-9][a-z0-9-]{0,63})/.+")
-_CONTENT = re.compile(r"files/[0-9a-f]{64}")
+CONTENT = re.compile(r"files/([0-9a-f]{64})")
+"""The key of a file's content, as ``contract.content_key`` makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +46,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of one of our things, and why."""
+    """What becomes of one of our things, and why. ``damaged``: it stays since its job's record can't be read."""
 
     thing: Thing
     job_id: str
     end: bool
     why: str
+    damaged: bool = False
 
 
 def job_of(thing: Thing, owner: str) -> str | None:
@@ -50,16 +60,15 @@ def job_of(thing: Thing, owner: str) -> str | None:
     makes nothing ours: a launch tags whatever it makes with the job, the owner, the generation and the token, and the
     token names job and generation again; groups and keys have the job's name, which can't be changed."""
     if thing.kind is Kind.UPLOAD:
-        match = _OF_A_JOB.fullmatch(thing.name)
-        return match[1] if match else None
+        return job_of_key(thing.name)
     job_id = thing.tag(TAG_JOB)
-    if not owner or thing.tag(TAG_OWNER) != owner or not _JOB_ID.fullmatch(job_id):
+    if not owner or thing.tag(TAG_OWNER) != owner or not JOB_ID.fullmatch(job_id):
         return None
     if thing.kind in _NAMED:
-        return job_id if thing.name == f"cloudtrain-{job_id}" else None
+        return job_id if thing.name == job_name(job_id) else None
     generation = thing.tag(TAG_GENERATION)
     if thing.kind in _LAUNCHED and generation.isdecimal():
-        return job_id if thing.tag(TAG_TOKEN).startswith(f"ct-{job_id[:32]}-{generation}-") else None
+        return job_id if thing.tag(TAG_TOKEN).startswith(token_head(job_id, generation)) else None
     return None
 
 
@@ -73,7 +82,8 @@ def judge(things: Iterable[Thing], known: Mapping[str, Known], owner: str, now: 
         reason = _keeps(known.get(job_id), owner, young=job_id in young)
         if thing.kind is Kind.UPLOAD and not _known_ours(known.get(job_id), owner):
             continue  # nothing but a record says whose an upload is
-        found.append(Verdict(thing, job_id, not reason, reason or _over(known[job_id])))
+        damaged = job_id in known and bool(known[job_id].unreadable)
+        found.append(Verdict(thing, job_id, not reason, reason or _over(known[job_id]), damaged))
     order = {kind: number for number, kind in enumerate(Kind)}
     return tuple(sorted(found, key=lambda v: (order[v.thing.kind], v.thing.region, v.thing.thing_id)))
 
@@ -84,7 +94,7 @@ def stale_content(things: Iterable[Thing], me: str, now: float) -> tuple[Verdict
         Verdict(thing, "", True, "broken off more than a day ago")
         for thing in things
         if thing.kind is Kind.UPLOAD
-        and _CONTENT.fullmatch(thing.name)
+        and CONTENT.fullmatch(thing.name)
         and same_caller(thing.initiator, me)
         and thing.made_at is not None
         and now - thing.made_at > UPLOAD_YOUNG_S

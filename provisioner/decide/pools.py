@@ -11,8 +11,7 @@ from cloudtrain.provisioner.decide import allowance
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.decide.refusals import avoided, next_offering
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, PricePoint
-
-TOKEN_LIMIT = 64  # ASCII characters; EC2 developer guide, "Ensuring idempotency", seen 2026-11
+from cloudtrain.provisioner.names import client_token
 
 
 def next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobRecord, list[str]]:
@@ -32,7 +31,7 @@ def next_attempt(record: JobRecord, now: float, limits: Limits) -> tuple[JobReco
         attempt = Attempt(
             generation=generation,
             pool=offering.pool,
-            client_token=client_token(record.job_id, generation, offering),
+            client_token=_token(record, generation, offering),
             phase=Phase.CLAIMED,
             claimed_at=now,
             prices=(PricePoint(now, offering.price_per_hour.amount),),
@@ -102,7 +101,6 @@ def _out_of_pools(record: JobRecord) -> tuple[JobRecord, list[str]]:
     return replace(record, outcome=EndReason.NO_CAPACITY, detail=detail), [detail]
 
 
-def client_token(job_id: str, generation: int, offering: Offering) -> str:
-    """The attempt's client token. It holds the pool, so that one token can't make two machines in two zones."""
-    digest = hashlib.sha256(str(offering.pool).encode()).hexdigest()[:12]
-    return f"ct-{job_id[:32]}-{generation}-{digest}"[:TOKEN_LIMIT]
+def _token(record: JobRecord, generation: int, offering: Offering) -> str:
+    """It holds the pool, so that one token can't make two machines in two zones."""
+    return client_token(record.job_id, generation, hashlib.sha256(str(offering.pool).encode()).hexdigest()[:12])

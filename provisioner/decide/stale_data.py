@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cloudtrain.provisioner.decide.garbage import Known
+from cloudtrain.provisioner.decide.garbage import CONTENT, Known
 from cloudtrain.provisioner.model import JobStatus
+from cloudtrain.provisioner.names import MOUNTS, job_of_key, record_key
 from cloudtrain.provisioner.things import StoredObject
 
 YOUNG_S = 24 * 3600.0
 """File contents that were sent within a day may be a launch's that has not written its manifest yet."""
 BEGUN = "begun.json"
 """Beside a job's manifests from before its contents are sent: a launch counts on what is in the bucket already."""
-_OF_A_JOB = re.compile(r"(jobs|control|mounts)/([a-z0-9][a-z0-9-]{0,63})/.+")
-_CONTENT = re.compile(r"files/([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,8 @@ class JobData:
 
 def jobs_in(contents: Iterable[StoredObject]) -> tuple[str, ...]:
     """The jobs that have objects in the bucket."""
-    found = (_OF_A_JOB.fullmatch(item.key) for item in contents)
-    return tuple(sorted({match[2] for match in found if match}))
+    found = (job_of_key(item.key) for item in contents)
+    return tuple(sorted({job_id for job_id in found if job_id is not None}))
 
 
 def job_data(contents: Iterable[StoredObject], known: Mapping[str, Known], owner: str) -> tuple[JobData, ...]:
@@ -43,13 +41,12 @@ def job_data(contents: Iterable[StoredObject], known: Mapping[str, Known], owner
     over, with its results at home."""
     by_job: dict[str, list[StoredObject]] = {}
     for item in contents:
-        match = _OF_A_JOB.fullmatch(item.key)
-        if match:
-            by_job.setdefault(match[2], []).append(item)
+        if (job_id := job_of_key(item.key)) is not None:
+            by_job.setdefault(job_id, []).append(item)
     found = []
     for job_id, items in sorted(by_job.items()):
         stays = _stays(known.get(job_id), owner)
-        last = f"control/{job_id}/record.json"
+        last = record_key(job_id)
         keys = sorted((item.key for item in items), key=lambda key: (key == last, key))
         record = known[job_id].record if job_id in known else None
         why = stays or f"its job is over ({record.status if record is not None else ''})"
@@ -79,9 +76,13 @@ def _stays(known: Known | None, owner: str) -> str:
 def manifests(contents: Iterable[StoredObject], ending: Iterable[JobData]) -> tuple[str, ...]:
     """The keys of the manifests of every job whose data stays: what they name is needed."""
     going = {data.job_id for data in ending if data.end}
-    matches = ((item.key, _OF_A_JOB.fullmatch(item.key)) for item in contents)
     return tuple(
-        key for key, m in matches if m and m[1] == "mounts" and m[2] not in going and not key.endswith(f"/{BEGUN}")
+        item.key
+        for item in contents
+        if item.key.startswith(MOUNTS)
+        and (job_id := job_of_key(item.key)) is not None
+        and job_id not in going
+        and not item.key.endswith(f"/{BEGUN}")
     )
 
 
@@ -89,10 +90,9 @@ def launching(contents: Iterable[StoredObject], known: Mapping[str, Known], now:
     """Jobs whose launch may be sending contents right now: they have no record yet, and began within a day."""
     found = []
     for item in contents:
-        match = _OF_A_JOB.fullmatch(item.key)
-        if match and item.key == f"mounts/{match[2]}/{BEGUN}" and now - item.modified_at < YOUNG_S:
-            of = known.get(match[2], Known())
-            found += [match[2]] if of.record is None else []
+        job_id = job_of_key(item.key)
+        if job_id is not None and item.key == f"{MOUNTS}{job_id}/{BEGUN}" and now - item.modified_at < YOUNG_S:
+            found += [job_id] if known.get(job_id, Known()).record is None else []
     return tuple(found)
 
 
@@ -101,7 +101,7 @@ def unneeded(contents: Iterable[StoredObject], named: Iterable[str], now: float)
     needed = set(named)
     found = []
     for item in contents:
-        match = _CONTENT.fullmatch(item.key)
+        match = CONTENT.fullmatch(item.key)
         if match and match[1] not in needed and now - item.modified_at > YOUNG_S:
             found.append(item)
     return tuple(found)

@@ -11,7 +11,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from cloudtrain.provisioner.jobfile import keys as job_keys
 from cloudtrain.provisioner.jobfile.values import env_problem
 from cloudtrain.provisioner.jobfile.yamlnodes import Source
-from cloudtrain.provisioner.model import FileMount
+from cloudtrain.provisioner.spec import FileMount
 from cloudtrain.trainer.contract import mount_target_trouble
 
 # What the agent sets under SkyPilot's names too (trainer/agent/jobenv.py), so that its scripts run as they are.

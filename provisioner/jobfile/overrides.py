@@ -18,7 +18,7 @@ from cloudtrain.provisioner.jobfile.values import (
     nearest,
     usd,
 )
-from cloudtrain.provisioner.model import JobSpec, Resources
+from cloudtrain.provisioner.spec import JobSpec, Resources
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from cloudtrain.provisioner.jobfile import resources as job_resources
 from cloudtrain.provisioner.jobfile.data import Envs, check_script, read_envs, read_file_mounts, read_secrets
 from cloudtrain.provisioner.jobfile.values import DURATION_FORM, NAME_FORM, USD_FORM, duration_s, is_name, usd
 from cloudtrain.provisioner.jobfile.yamlnodes import MAX_BYTES, Source
-from cloudtrain.provisioner.model import FileMount, Interval, JobSpec, Recovery
+from cloudtrain.provisioner.spec import FileMount, Interval, JobSpec, Recovery
 
 _STEPS = re.compile(r"([1-9][0-9]{0,11}) steps?")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

@@ -17,7 +17,7 @@ from cloudtrain.provisioner.jobfile import keys as job_keys
 from cloudtrain.provisioner.jobfile.keys import Section
 from cloudtrain.provisioner.jobfile.values import is_region
 from cloudtrain.provisioner.jobfile.yamlnodes import Source
-from cloudtrain.provisioner.model import AwsOptions, Resources
+from cloudtrain.provisioner.spec import AwsOptions, Resources
 
 MAX_ALTERNATIVES = 20  # each is planned over the whole catalogue
 

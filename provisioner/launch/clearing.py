@@ -12,7 +12,8 @@ from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.takeover import RecordUnreadable
 from cloudtrain.provisioner.decide.garbage import Known, Verdict, job_of, judge, stale_content
 from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, NotFound, RegionDenied
-from cloudtrain.provisioner.model import TAG_BUCKET, JobRecord
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.names import TAG_BUCKET
 from cloudtrain.provisioner.ports import Clock, Inventory, ObjectStore
 from cloudtrain.provisioner.things import Kind, Thing
 

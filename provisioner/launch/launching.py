@@ -22,9 +22,10 @@ from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.jobfile import overrides
 from cloudtrain.provisioner.jobfile import reader as jobfile
 from cloudtrain.provisioner.jobfile.overrides import Overrides
-from cloudtrain.provisioner.model import JobRecord, JobSpec
+from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.plan import Plan, make_plan
 from cloudtrain.provisioner.shipping.snapshot import Snapshot, take
+from cloudtrain.provisioner.spec import JobSpec
 from cloudtrain.trainer.contract import Mount
 
 PROCESS_TABLE = Path("/proc/self/stat")

@@ -13,9 +13,10 @@ from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.data_bucket import ContentStore, Halted, list_source
 from cloudtrain.provisioner.decide.stale_data import BEGUN
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict, UsageError
-from cloudtrain.provisioner.model import FileMount
+from cloudtrain.provisioner.names import MOUNTS
 from cloudtrain.provisioner.shipping.mounts import LIMIT_FILES, Sized, describe_objects, is_s3, pack
 from cloudtrain.provisioner.shipping.tree import Changed, Entry, Tree
+from cloudtrain.provisioner.spec import FileMount
 from cloudtrain.trainer.contract import Mount
 
 FILES_AT_A_TIME = 8
@@ -87,7 +88,7 @@ def upload(looked: Sequence[Looked], job_id: str, store: ContentStore) -> tuple[
     """
     mounts = []
     if looked:
-        store.put_manifest(f"mounts/{job_id}/{BEGUN}", b"{}")
+        store.put_manifest(f"{MOUNTS}{job_id}/{BEGUN}", b"{}")
     for number, item in enumerate(looked):
         document = item.document if item.document is not None else _contents(item, store)
         mount, data = pack(document, item.sized.mount.target, job_id, number)

@@ -9,16 +9,17 @@ from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.codec import encode
 from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.job_secrets import require_secrets, secrets_missing
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.decide.again import reopened, resumable
 from cloudtrain.provisioner.errors import Conflict, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launch.access import enter, open_bucket
 from cloudtrain.provisioner.launch.adopting import bring_secrets, refuse_namesake
 from cloudtrain.provisioner.localcloud import client as local
-from cloudtrain.provisioner.model import JobRecord, JobSpec
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.ports import ObjectStore
 from cloudtrain.provisioner.shipping.snapshot import TAR_NAME
+from cloudtrain.provisioner.spec import JobSpec
 
 
 def require_cloud(record: JobRecord, home: Home) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from cloudtrain.provisioner.localcloud.faults import Fault
 from cloudtrain.provisioner.localcloud.machines import Machines
 from cloudtrain.provisioner.localcloud.state import Interrupt, Life, LocalState
-from cloudtrain.provisioner.model import TAG_JOB, TAG_LOCAL_SSH
+from cloudtrain.provisioner.names import TAG_JOB, TAG_LOCAL_SSH
 
 NOTE = "local, simulated prices"
 

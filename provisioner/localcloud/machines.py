@@ -23,7 +23,7 @@ from cloudtrain.provisioner.localcloud.state import (
     LocalState,
     user_data_text,
 )
-from cloudtrain.provisioner.model import TAG_LOCAL_SSH
+from cloudtrain.provisioner.names import TAG_LOCAL_SSH
 
 if TYPE_CHECKING:
     from cloudtrain.provisioner.localcloud.bastion import Bastion

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.provisioner.localcloud import plants
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.probe import Probe
-from cloudtrain.provisioner.model import INSTANCE_PROFILE
+from cloudtrain.provisioner.names import INSTANCE_PROFILE
 
 if TYPE_CHECKING:
     from cloudtrain.provisioner.localcloud.faults import Call

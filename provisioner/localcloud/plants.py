@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.faults import Call
-from cloudtrain.provisioner.model import INSTANCE_PROFILE
+from cloudtrain.provisioner.names import INSTANCE_PROFILE
 
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 SPOT_ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/spot.amazonaws.com/{SPOT_ROLE}"

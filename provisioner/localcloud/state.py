@@ -20,7 +20,7 @@ from cloudtrain.provisioner.localcloud.faults import Faults
 from cloudtrain.provisioner.localcloud.hosts import Host
 from cloudtrain.provisioner.localcloud.market import Market
 from cloudtrain.provisioner.localcloud.planted import Planted
-from cloudtrain.provisioner.model import INSTANCE_PROFILE, TAG_JOB
+from cloudtrain.provisioner.names import INSTANCE_PROFILE, TAG_JOB
 
 ROLE = INSTANCE_PROFILE  # role and profile share one name
 """The role, and the instance profile, that exist from the start."""

@@ -16,7 +16,8 @@ from typing import Any
 from cloudtrain.pricing import transfer
 from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.model import FileMount
+from cloudtrain.provisioner.names import MOUNTS
+from cloudtrain.provisioner.spec import FileMount
 from cloudtrain.trainer.contract import Mount
 
 LIMIT_FILES = 1_000_000  # a manifest of some 150 MB, which a small machine still reads
@@ -134,7 +135,7 @@ def pack(document: dict[str, Any], target: str, job_id: str, number: int) -> tup
     """A mount as the machine is told of it, and its manifest's bytes, which go under its key."""
     data = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")
     sizes = [row["size"] for row in document["files"] if "size" in row]
-    key = f"mounts/{job_id}/{number}.json"
+    key = f"{MOUNTS}{job_id}/{number}.json"
     digest = hashlib.sha256(data).hexdigest()
     return Mount(target, key, digest, sum(sizes), len(sizes), document.get("region")), data
 

@@ -16,9 +16,9 @@ from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.cli import gc
 from cloudtrain.provisioner.cli.words import size
 from cloudtrain.provisioner.codec import encode
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.launch.access import Entry
 from cloudtrain.provisioner.model import JobStatus
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.things import Kind, Thing
 from tests.fake_inventory import FakeInventory
 from tests.fakes import FakeObjectStore

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudtrain.provisioner.codec import decode
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, JobStatus, MachineState, Phase
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.trainer.contract import Keys, Latest, latest_from_json
 from tests.fakes import START_AT
 from tests.faults.jobs import JOB_ID, SECRET

@@ -6,7 +6,8 @@ from dataclasses import replace
 from decimal import Decimal
 
 from cloudtrain.pricing.model import CapacityType, Offering
-from cloudtrain.provisioner.model import Interval, JobRecord, JobSpec, Resources
+from cloudtrain.provisioner.model import JobRecord
+from cloudtrain.provisioner.spec import Interval, JobSpec, Resources
 from tests.faults.schedule import Schedule
 from tests.records import job, offering
 

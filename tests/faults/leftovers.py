@@ -15,7 +15,8 @@ from cloudtrain.provisioner.adapters.s3 import S3ObjectStore
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller.takeover import look
 from cloudtrain.provisioner.localcloud import client
-from cloudtrain.provisioner.model import TAG_GENERATION, JobRecord, JobStatus
+from cloudtrain.provisioner.model import JobRecord, JobStatus
+from cloudtrain.provisioner.names import TAG_GENERATION
 from tests.e2e.story import Person
 
 BILL_TOLERANCE_S = 3.0  # the controller looks twice a second here, and was dead for a while

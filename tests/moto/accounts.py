@@ -15,7 +15,7 @@ from cloudtrain.provisioner.adapters.account_parts import account, parts
 from cloudtrain.provisioner.adapters.account_setup import State, survey
 from cloudtrain.provisioner.adapters.identity import identify
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
-from cloudtrain.provisioner.model import INSTANCE_PROFILE
+from cloudtrain.provisioner.names import INSTANCE_PROFILE
 from tests.moto.local_server import REGION, Cloud
 
 BUCKET = f"cloudtrain-{ACCOUNT}-{REGION}-an"

@@ -26,7 +26,7 @@ from cloudtrain.provisioner.account.facts import (
 )
 from cloudtrain.provisioner.adapters.account_facts import PROBE_PREFIX, read
 from cloudtrain.provisioner.localcloud.plants import SKEW_S, SPOT_ROLE_ARN
-from cloudtrain.provisioner.model import AwsOptions
+from cloudtrain.provisioner.spec import AwsOptions
 from tests.moto.local_server import KIND, REGION, ZONE, Cloud, offerings, serving
 
 WANTS = Wants(tuple(o for o in offerings() if o.pool.instance_type == KIND))

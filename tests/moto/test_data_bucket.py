@@ -22,7 +22,7 @@ from cloudtrain.provisioner.adapters.data_bucket import ContentStore, list_sourc
 from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, NotFound, UsageError
 from cloudtrain.provisioner.launch import mounting
 from cloudtrain.provisioner.launch.mounting import Looked, look, upload
-from cloudtrain.provisioner.model import FileMount
+from cloudtrain.provisioner.spec import FileMount
 
 REGION = "us-east-1"
 _NUMBERS = itertools.count(1)

@@ -26,7 +26,9 @@ from cloudtrain.provisioner.errors import (
     Scope,
     UsageError,
 )
-from cloudtrain.provisioner.model import TAG_LOCAL_SSH, AwsOptions, Endpoint, Image, Machine, MachineState
+from cloudtrain.provisioner.model import Endpoint, Image, Machine, MachineState
+from cloudtrain.provisioner.names import TAG_LOCAL_SSH
+from cloudtrain.provisioner.spec import AwsOptions
 from tests.contract.cloud_contract import POOL, REGION, found, image, launch_request, running
 from tests.moto.worlds import ACCOUNT, ADDRESS, AMI, MotoWorld, register
 

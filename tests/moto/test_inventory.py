@@ -11,11 +11,11 @@ import pytest
 from cloudtrain.provisioner.adapters.inventory import AwsInventory
 from cloudtrain.provisioner.adapters.s3 import S3ObjectStore
 from cloudtrain.provisioner.codec import encode
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.launch import clearing
 from cloudtrain.provisioner.launch.clearing import Scene, end, survey
 from cloudtrain.provisioner.model import JobStatus
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.things import Kind
 from tests.contract.cloud_contract import launch_request, running
 from tests.contract.inventory_contract import REGION, InventoryContract

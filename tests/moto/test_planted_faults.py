@@ -16,7 +16,7 @@ from cloudtrain.provisioner.adapters.images import IMAGES
 from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.plants import PLANTS, SPOT_ROLE, SPOT_ROLE_ARN
-from cloudtrain.provisioner.model import INSTANCE_PROFILE
+from cloudtrain.provisioner.names import INSTANCE_PROFILE
 from tests.moto.local_server import KIND, REGION, ZONE, Cloud, serving
 
 BUCKET = f"cloudtrain-{ACCOUNT}-{REGION}-an"

@@ -15,7 +15,8 @@ from botocore.awsrequest import AWSPreparedRequest
 from cloudtrain.pricing.model import CapacityType, Pool
 from cloudtrain.provisioner.adapters.images import image_for
 from cloudtrain.provisioner.adapters.run_instances import request
-from cloudtrain.provisioner.model import AWS_DEFAULTS, Attempt, AwsOptions, Image, LaunchRequest, Phase
+from cloudtrain.provisioner.model import Attempt, Image, LaunchRequest, Phase
+from cloudtrain.provisioner.spec import AWS_DEFAULTS, AwsOptions
 from tests.moto.worlds import MotoWorld
 
 REPOSITORY = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from cloudtrain.provisioner.adapters import ec2 as adapter
 from cloudtrain.provisioner.adapters.ec2 import Ec2Cloud
 from cloudtrain.provisioner.errors import PoolUnavailable
-from cloudtrain.provisioner.model import AwsOptions
+from cloudtrain.provisioner.spec import AwsOptions
 from tests.contract.cloud_contract import POOL, REGION, launch_request
 from tests.moto.worlds import ADDRESS, MotoWorld
 

@@ -24,6 +24,7 @@ from cloudtrain.provisioner.controller.reach import Reach
 from cloudtrain.provisioner.errors import RemoteError
 from cloudtrain.provisioner.localcloud.hosts import Host, HostSpec, start_host
 from cloudtrain.provisioner.model import Attempt, Endpoint, JobRecord, Machine, MachineState, Phase
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.ports import RunResult, Target
 from tests.fakes import FakeClock, FakeCloud, FakeObjectStore
 from tests.records import OFFERINGS, job
@@ -92,7 +93,7 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
         attempt = Attempt(1, pool, "token-1", Phase.BOOTING, 4_000_000_000.0, image_id="ami-1")
         record = replace(record, attempts=(attempt,), generation=1)
         objects = FakeObjectStore()
-        objects.put(takeover.record_key(record.job_id), encode(record))
+        objects.put(record_key(record.job_id), encode(record))
         files = AttemptFiles(folder / "job", record)
         data = files.user_data(attempt, 4_000_100_000.0)
         host = start_host(request.param, HostSpec(f"i-{id(folder)}", "cloud-1", folder / "host", data))
@@ -178,7 +179,7 @@ def test_who_dies_between_any_two_steps_still_reaches_the_machine(
 
 def test_who_lost_the_job_to_another_computer_changes_nothing(begin: Callable[[], Story]) -> None:
     story, remote = begin(), ParamikoRemote()
-    key = takeover.record_key(story.record.job_id)
+    key = record_key(story.record.job_id)
     story.objects.put(key, encode(replace(story.record, driver="another-home")))
     with pytest.raises(DrivenElsewhere):
         story.change(remote)

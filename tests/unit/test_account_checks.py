@@ -21,7 +21,7 @@ from cloudtrain.provisioner.account.facts import (
     Unread,
     Why,
 )
-from cloudtrain.provisioner.model import AwsOptions
+from cloudtrain.provisioner.spec import AwsOptions
 
 from .account_world import (
     ACCOUNT,

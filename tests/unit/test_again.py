@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from cloudtrain.provisioner.codec import encode
-from cloudtrain.provisioner.controller.takeover import look, record_key
+from cloudtrain.provisioner.controller.takeover import look
 from cloudtrain.provisioner.decide import again
 from cloudtrain.provisioner.decide.limits import DEFAULT
 from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import EndReason, Interval, JobRecord, JobSpec, JobStatus, Recovery
+from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
+from cloudtrain.provisioner.names import record_key
+from cloudtrain.provisioner.spec import Interval, JobSpec, Recovery
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 from tests.records import OFFERINGS, job, over

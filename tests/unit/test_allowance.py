@@ -14,8 +14,9 @@ from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.decide import allowance
 from cloudtrain.provisioner.decide.limits import DEFAULT, LOCAL, limits_of
 from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import Attempt, EndReason, Interval, JobRecord, Phase, PricePoint, Resources
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, PricePoint
 from cloudtrain.provisioner.plan import price_limit
+from cloudtrain.provisioner.spec import Interval, Resources
 from tests.records import OFFERINGS, job, offering, over
 
 BEGIN = 1_800_000_000.0

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from cloudtrain.provisioner.codec import encode
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, RegionDenied
 from cloudtrain.provisioner.launch import clearing
 from cloudtrain.provisioner.launch.clearing import Scene, Survey, end, survey
 from cloudtrain.provisioner.launch.clearing_data import delete, hoard
 from cloudtrain.provisioner.model import JobRecord, JobStatus
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.things import Kind, Thing
 from tests.fake_inventory import FakeInventory
 from tests.fakes import FakeClock, FakeObjectStore

@@ -21,6 +21,7 @@ from cloudtrain.provisioner.decide.job import decide
 from cloudtrain.provisioner.errors import CloudUnreachable
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobStatus, Observed, PricePoint
+from cloudtrain.provisioner.names import record_key
 from tests.bench import Bench
 from tests.fake_agent import World
 from tests.records import job, over
@@ -104,7 +105,7 @@ def test_after_a_pause_nothing_is_done_before_the_bucket_has_said_whose_the_job_
     get = world.objects.get
 
     def silent(key: str) -> tuple[bytes, str] | None:
-        if key == takeover.record_key(bench.record.job_id):
+        if key == record_key(bench.record.job_id):
             raise CloudUnreachable("the network is not back yet")
         return get(key)
 

@@ -8,7 +8,7 @@ import pytest
 
 from cloudtrain.provisioner.account.account_checks import check
 from cloudtrain.provisioner.account.facts import AccountFacts, Bucket, Finding, Identity, Level, MachineRole, Wants
-from cloudtrain.provisioner.model import FileMount
+from cloudtrain.provisioner.spec import FileMount
 from tests.records import OFFERINGS
 
 JOBS = [f"arn:aws:s3:::ours/{folder}/*" for folder in ("jobs", "files", "mounts")]

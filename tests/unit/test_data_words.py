@@ -13,8 +13,8 @@ from cloudtrain.provisioner.adapters.data_bucket import ContentStore
 from cloudtrain.provisioner.cli.data import Data, text, upload
 from cloudtrain.provisioner.launch import mounting
 from cloudtrain.provisioner.launch.access import Access, Entry
-from cloudtrain.provisioner.model import FileMount
 from cloudtrain.provisioner.shipping.mounts import DataPlan, Estimate, Sized
+from cloudtrain.provisioner.spec import FileMount
 
 
 def said(*sized: Sized, **found: float | Decimal | None) -> list[str]:

@@ -6,7 +6,8 @@ import pwd
 import pytest
 
 from cloudtrain.provisioner.adapters.images import IMAGES, REASONS, image_for, login_user, user_named_by
-from cloudtrain.provisioner.model import AwsOptions, Image
+from cloudtrain.provisioner.model import Image
+from cloudtrain.provisioner.spec import AwsOptions
 
 
 @pytest.mark.parametrize("family", sorted(IMAGES))

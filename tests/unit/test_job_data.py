@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile.reader import load, loads
-from cloudtrain.provisioner.model import FileMount, JobSpec
+from cloudtrain.provisioner.spec import FileMount, JobSpec
 from cloudtrain.trainer.contract import mount_target_trouble
 
 GPU = "resources: {accelerators: T4:1}\n"

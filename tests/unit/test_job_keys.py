@@ -26,7 +26,7 @@ from cloudtrain.provisioner.jobfile.keys import (
     Section,
 )
 from cloudtrain.provisioner.jobfile.reader import loads
-from cloudtrain.provisioner.model import AwsOptions, FileMount, Interval, JobSpec, Recovery, Resources
+from cloudtrain.provisioner.spec import AwsOptions, FileMount, Interval, JobSpec, Recovery, Resources
 
 NAME = Path("job.yaml")
 FULL = (Path(__file__).parents[1] / "data" / "full_job.yaml").read_text()

@@ -10,7 +10,7 @@ import pytest
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile.reader import loads
 from cloudtrain.provisioner.jobfile.resources import MAX_ALTERNATIVES
-from cloudtrain.provisioner.model import AwsOptions, JobSpec, Resources
+from cloudtrain.provisioner.spec import AwsOptions, JobSpec, Resources
 
 
 def read(resources: str) -> JobSpec:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile import keys as job_keys
 from cloudtrain.provisioner.jobfile.reader import loads
-from cloudtrain.provisioner.model import FileMount, Interval, JobSpec, Recovery, Resources
+from cloudtrain.provisioner.spec import FileMount, Interval, JobSpec, Recovery, Resources
 
 NAME = Path("job.yaml")
 GPU = "resources: {accelerators: T4:1}\n"

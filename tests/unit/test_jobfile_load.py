@@ -9,7 +9,7 @@ import pytest
 
 from cloudtrain.provisioner.errors import NotFound, UsageError
 from cloudtrain.provisioner.jobfile.reader import load, loads
-from cloudtrain.provisioner.model import Interval
+from cloudtrain.provisioner.spec import Interval
 from cloudtrain.trainer import __main__ as trainer_main
 
 RUN = "resources: {accelerators: T4:1}\nrun: x\n"

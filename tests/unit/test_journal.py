@@ -10,9 +10,9 @@ import pytest
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere, Journal
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.errors import CloudUnreachable, Conflict
 from cloudtrain.provisioner.model import EndReason
+from cloudtrain.provisioner.names import record_key
 from tests.fakes import FakeObjectStore
 from tests.records import job, over
 

@@ -11,8 +11,8 @@ import pytest
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launch.launching import Prepared, snapshot
-from cloudtrain.provisioner.model import FileMount
 from cloudtrain.provisioner.plan import Plan
+from cloudtrain.provisioner.spec import FileMount
 from tests.records import OFFERINGS, job
 
 

@@ -17,7 +17,8 @@ from cloudtrain.provisioner.charges import months
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.history import facts
 from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import Attempt, AwsOptions, EndReason, JobRecord, Phase, PricePoint
+from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, PricePoint
+from cloudtrain.provisioner.spec import AwsOptions
 from cloudtrain.trainer.contract import Mount
 from tests.records import OFFERINGS, job, over
 from tests.recount import Contradiction, recount

@@ -11,7 +11,6 @@ import pytest
 
 from cloudtrain.pricing.model import Offering
 from cloudtrain.provisioner.codec import decode, encode
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.errors import (
     AccessError,
     CloudUnreachable,
@@ -21,6 +20,7 @@ from cloudtrain.provisioner.errors import (
 )
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
+from cloudtrain.provisioner.names import record_key
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 from tests.records import OFFERINGS, offering

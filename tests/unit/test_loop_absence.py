@@ -15,9 +15,9 @@ from cloudtrain.provisioner import ledger
 from cloudtrain.provisioner.codec import decode, encode
 from cloudtrain.provisioner.controller import effects
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.errors import AccessError, CloudtrainError, CloudUnreachable, RemoteError
 from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.ports import RunResult, Target
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World

@@ -14,9 +14,10 @@ import pytest
 from cloudtrain.provisioner import report
 from cloudtrain.provisioner.controller.job_secrets import keep_secrets
 from cloudtrain.provisioner.errors import EXIT_ACCESS, CloudUnreachable
-from cloudtrain.provisioner.model import AwsOptions, EndReason, FoundImage, JobSpec, JobStatus
+from cloudtrain.provisioner.model import EndReason, FoundImage, JobStatus
 from cloudtrain.provisioner.ports import RunResult, Target
 from cloudtrain.provisioner.report import exit_code
+from cloudtrain.provisioner.spec import AwsOptions, JobSpec
 from cloudtrain.trainer.contract import AgentStatus
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import FakeAgent, World

@@ -16,7 +16,8 @@ from cloudtrain.provisioner.controller.loop import PAUSE_S
 from cloudtrain.provisioner.decide.limits import limits_of
 from cloudtrain.provisioner.errors import EXIT_LIMIT
 from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import EndReason, Interval, JobRecord, JobStatus, Resources
+from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus
+from cloudtrain.provisioner.spec import Interval, Resources
 from cloudtrain.trainer.contract import Keys, latest_from_json
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.provisioner.codec import decode
-from cloudtrain.provisioner.controller.takeover import record_key
 from cloudtrain.provisioner.errors import (
     AccessError,
     CloudError,
@@ -17,6 +16,7 @@ from cloudtrain.provisioner.errors import (
     CloudUnreachable,
 )
 from cloudtrain.provisioner.model import EndReason, JobStatus, Phase
+from cloudtrain.provisioner.names import record_key
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 from tests.records import OFFERINGS, offering

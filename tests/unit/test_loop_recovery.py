@@ -9,7 +9,8 @@ import pytest
 
 from cloudtrain.provisioner import report
 from cloudtrain.provisioner.errors import EXIT_JOB_FAILED, EXIT_LIMIT, EXIT_NO_CAPACITY, EXIT_OK, PoolUnavailable
-from cloudtrain.provisioner.model import EndReason, JobStatus, Recovery, Resources
+from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.spec import Recovery, Resources
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
 from tests.records import offering

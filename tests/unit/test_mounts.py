@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudtrain.provisioner.errors import UsageError
-from cloudtrain.provisioner.model import FileMount
 from cloudtrain.provisioner.shipping import mounts
 from cloudtrain.provisioner.shipping.mounts import S3Object, Sized, describe_objects, estimate, pack, parse_s3
+from cloudtrain.provisioner.spec import FileMount
 from cloudtrain.trainer.agent.unpack import read_entries
 from tests.records import OFFERINGS, offering
 

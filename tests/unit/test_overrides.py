@@ -10,8 +10,8 @@ import pytest
 from cloudtrain.pricing import catalog
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile.overrides import Overrides, apply
-from cloudtrain.provisioner.model import JobSpec, Resources
 from cloudtrain.provisioner.plan import make_plan
+from cloudtrain.provisioner.spec import JobSpec, Resources
 
 CATALOG = catalog.load()
 SPEC = JobSpec(

@@ -14,8 +14,8 @@ from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.errors import EXIT_NO_CAPACITY, EXIT_USAGE, NoCapacity, UsageError
 from cloudtrain.provisioner.jobfile.reader import load
-from cloudtrain.provisioner.model import JobSpec, Resources
 from cloudtrain.provisioner.plan import make_plan
+from cloudtrain.provisioner.spec import JobSpec, Resources
 
 SHIPPED = catalog.load()
 T4 = Resources(accelerators="T4:1", memory="16+", use_spot=True)

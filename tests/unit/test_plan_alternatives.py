@@ -14,8 +14,8 @@ from cloudtrain.pricing.catalog import Catalog
 from cloudtrain.pricing.model import CapacityType, Offering
 from cloudtrain.pricing.requirements import Why
 from cloudtrain.provisioner.errors import NoCapacity, UsageError
-from cloudtrain.provisioner.model import JobSpec, Resources
 from cloudtrain.provisioner.plan import Plan, make_plan
+from cloudtrain.provisioner.spec import JobSpec, Resources
 
 SHIPPED = catalog.load()
 REGIONS = ("us-east-1", "eu-west-1", "ap-northeast-1")

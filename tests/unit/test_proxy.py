@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cloudtrain.provisioner.errors import RemoteError, UsageError
-from cloudtrain.provisioner.model import AwsOptions, Endpoint, Machine, MachineState
+from cloudtrain.provisioner.model import Endpoint, Machine, MachineState
 from cloudtrain.provisioner.proxy import Admits, Bastion, admits, login_command, parse, programs, proxy_command, way
+from cloudtrain.provisioner.spec import AwsOptions
 
 PRIVATE = Endpoint("10.0.0.5", 22)
 PUBLIC = Endpoint("203.0.113.9", 22)

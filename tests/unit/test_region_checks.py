@@ -18,7 +18,7 @@ from cloudtrain.provisioner.account.facts import (
     Wants,
     Why,
 )
-from cloudtrain.provisioner.model import AwsOptions
+from cloudtrain.provisioner.spec import AwsOptions
 
 from .account_world import DENIED, FACTS, REGION_FACTS, WANTS, findings, offering, region, subnet, troubles
 

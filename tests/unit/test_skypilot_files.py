@@ -15,8 +15,8 @@ from cloudtrain.pricing import catalog
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.errors import UsageError
 from cloudtrain.provisioner.jobfile.reader import load, loads
-from cloudtrain.provisioner.model import FileMount, JobSpec
 from cloudtrain.provisioner.plan import Plan, make_plan
+from cloudtrain.provisioner.spec import FileMount, JobSpec
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "skypilot").glob("*.yaml"))
 BESIDE = ("code", "configs", "mistral", "sft", "images")

@@ -20,6 +20,7 @@ from cloudtrain.provisioner.decide.effects import KeepSnapshot
 from cloudtrain.provisioner.errors import CloudtrainError, Conflict
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import EndReason, JobRecord, JobStatus, Phase
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.shipping.snapshot import MANIFEST_NAME, TAR_NAME
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
@@ -199,14 +200,14 @@ def test_a_job_that_is_taken_over_without_its_snapshot_can_be_ended(tmp_path: Pa
     bench.run(until=lambda: any(a.step >= 1 for a in world.agents.values()))
     stored = bench.store.get(bench.record.job_id)
     record = replace(stored.record, snapshot_sha256="0" * 64, snapshot_kept=False)
-    world.objects.objects[takeover.record_key(record.job_id)] = encode(record)
+    world.objects.objects[record_key(record.job_id)] = encode(record)
     for name in (TAR_NAME, MANIFEST_NAME):
         world.objects.objects.pop(f"{record.control}/{name}", None)
     (tmp_path / "there").mkdir()
     with pytest.raises(CloudtrainError, match=f"cloudtrain adopt {record.job_id} --end"):
         takeover.fetch(record, world.objects, tmp_path / "there")
     bench.store.save(record, version=stored.version, etag=stored.etag)
-    bench.store.put(record, world.objects.get(takeover.record_key(record.job_id))[1])  # type: ignore[index]
+    bench.store.put(record, world.objects.get(record_key(record.job_id))[1])  # type: ignore[index]
     bench.store.want(record.job_id, "cancel")
     over = bench.run()
     assert over.status is JobStatus.CANCELLED

@@ -18,6 +18,7 @@ from cloudtrain.provisioner.errors import CloudtrainError, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.launch import adopting
 from cloudtrain.provisioner.model import EndReason, JobStatus
+from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.ports import Store
 from tests.bench import Bench
 from tests.fake_agent import World
@@ -91,8 +92,8 @@ def test_a_record_that_names_another_bucket_or_cloud_is_not_taken_over(tmp_path:
 
 def test_what_a_stranger_put_into_the_bucket_reaches_no_folder_but_the_jobs_own(tmp_path: Path, bench: Bench) -> None:
     objects = bench.world.objects
-    objects.put(takeover.record_key(".."), encode(replace(job(), job_id="..")))
-    objects.put(takeover.record_key("digits-x"), encode(replace(job(), job_id="../../etc")))
+    objects.put(record_key(".."), encode(replace(job(), job_id="..")))
+    objects.put(record_key("digits-x"), encode(replace(job(), job_id="../../etc")))
     assert takeover.job_ids(objects) == ("digits-x",)
     with pytest.raises(CloudtrainError, match=r"is the record of '\.\./\.\./etc': not taken over"):
         takeover.look(objects, "digits-x")
@@ -111,9 +112,9 @@ def test_every_job_of_the_bucket_is_listed_the_newest_first(bench: Bench) -> Non
     objects = bench.world.objects
     for number in range(60):  # by name, the live one comes first of all
         name = f"aaa-{number:06}" if number == 0 else f"job-{number:06}"
-        objects.put(takeover.record_key(name), encode(job(job_id=name, created_at=1_800_000_000.0 + number)))
+        objects.put(record_key(name), encode(job(job_id=name, created_at=1_800_000_000.0 + number)))
     access: Any = SimpleNamespace(objects=objects, bucket="bucket")
-    objects.put(takeover.record_key("job-broken"), b"{")
+    objects.put(record_key("job-broken"), b"{")
     records, (trouble,) = adopting.in_bucket(access)
     found = [record.job_id for record in records]
     assert (len(found), found[0], found[-1]) == (60, "job-000059", "aaa-000000")

@@ -10,7 +10,7 @@ import pytest
 
 from cloudtrain.provisioner.errors import EXIT_USAGE, UsageError
 from cloudtrain.provisioner.jobfile.reader import load
-from cloudtrain.provisioner.model import JobSpec
+from cloudtrain.provisioner.spec import JobSpec
 
 ROOT = Path(__file__).parents[2]
 HEAD = "resources: {accelerators: T4:1}\n"  # one line
