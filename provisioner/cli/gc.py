@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from decimal import Decimal
+from functools import cache
 
 import click
 from click.core import ParameterSource
@@ -22,13 +23,16 @@ from cloudtrain.provisioner.cli.words import SIMULATED, counted, dollars, printa
 from cloudtrain.provisioner.decide.garbage import Verdict
 from cloudtrain.provisioner.errors import EXIT_ERROR, EXIT_NOT_FINISHED, EXIT_OK, UsageError
 from cloudtrain.provisioner.home import Home
+from cloudtrain.provisioner.jobfile.values import nearest
 from cloudtrain.provisioner.launch.access import Entry, enter
 from cloudtrain.provisioner.launch.clearing import Left, Scene, Survey, end, live_here, survey
 from cloudtrain.provisioner.launch.clearing_data import Hoard, delete, hoard
 from cloudtrain.provisioner.launch.leftover_prices import HOURS_PER_MONTH, total_usd_per_hour, usd_per_hour
 from cloudtrain.provisioner.localcloud import client as local
+from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.outputs import SCHEMA_VERSION
 from cloudtrain.provisioner.settings import Sources
+from cloudtrain.provisioner.things import Kind
 
 
 @click.command("gc", short_help="Find and end what jobs left in the account.")
@@ -76,7 +80,8 @@ def command(
     home = Home.from_env()
     entry = _entered(cloud, home)
     scene, places = _scene(entry, home, bucket)
-    where = regions or _everywhere(scene, entry, home)
+    _must_exist(regions, scene)
+    where = regions or tuple(scene.everywhere())
     say(f"looking in {counted(len(where), 'region')} of account {entry.identity.account}")
     found = survey(scene, where, named=bool(regions))
     hoards = [hoard(scene, name, place) for name, place in places.items()] if data else []
@@ -88,7 +93,7 @@ def command(
     left: tuple[Left, ...] = ()
     kept: list[str] = []
     if not dry_run:
-        if found.ending and _agreed(_question(found), yes=yes):
+        if found.ending and _agreed(_question(found, text=text), yes=yes):
             left = end(scene, found, say)
             _say_ended(found, left)
         for one in hoards:
@@ -101,9 +106,22 @@ def command(
     for name in kept:
         say(f"still in the bucket: {printable(name)}")
     _say_next(found, hoards, cloud, dry_run=dry_run, data=data)
-    if any(not one.going for one in left) or kept:
+    return EXIT_ERROR if kept or found.silent else _code(left)
+
+
+def _code(left: tuple[Left, ...]) -> int:
+    if any(not one.going for one in left):
         return EXIT_ERROR
     return EXIT_NOT_FINISHED if left else EXIT_OK
+
+
+def _must_exist(regions: tuple[str, ...], scene: Scene) -> None:
+    known = set(catalog.load().regions) if regions else set()
+    for name in regions:
+        if name not in known and name not in scene.everywhere():
+            near = nearest(name, sorted(known))
+            hint = f"did you mean {near}?" if near else "`aws account list-regions` lists them"
+            raise UsageError(f"--region: no region {name!r} that the account may use: {hint}")
 
 
 def _agreed(question: str, *, yes: bool) -> bool:
@@ -128,6 +146,10 @@ def _scene(entry: Entry, home: Home, bucket: str | None) -> tuple[Scene, dict[st
     places = {name: region for name in names if (region := inventory.bucket_region(name)) is not None}
     if bucket is not None and bucket not in places:
         raise UsageError(f"--bucket {bucket}: account {me.account} has no such bucket; `aws s3 ls` lists yours")
+
+    def here() -> tuple[JobRecord, ...]:
+        return live_here((s.record for s in open_store(home).list()), entry.cloud, entry.cloud_id)
+
     scene = Scene(
         inventory=inventory,
         objects=lambda name, region: S3ObjectStore(entry.clients, bucket=name, region=region),
@@ -135,22 +157,23 @@ def _scene(entry: Entry, home: Home, bucket: str | None) -> tuple[Scene, dict[st
         owner=me.owner,
         arn=me.arn,
         buckets=tuple(names),
-        here=lambda: live_here((s.record for s in open_store(home).list()), entry.cloud, entry.cloud_id),
+        here=here,
+        everywhere=cache(lambda: _everywhere(inventory, here(), entry, home)),
         clock=SystemClock(),
     )
     return scene, places
 
 
-def _everywhere(scene: Scene, entry: Entry, home: Home) -> tuple[str, ...]:
+def _everywhere(inventory: AwsInventory, here: tuple[JobRecord, ...], entry: Entry, home: Home) -> tuple[str, ...]:
     """Every region that is enabled. In the embedded cloud those that have machines or jobs: each one that is asked
     takes it a second to make."""
     if entry.cloud == "aws":
-        return scene.inventory.regions()
+        return inventory.regions()
     running = local.find(home.local_home)
     zones = {o.pool.zone_id: o.pool.region for o in catalog.load().offerings(*CapacityType)}
     machines = local.status(running)["machines"] if running is not None else []
     used = {zones[machine["zone_id"]] for machine in machines if machine["zone_id"] in zones}
-    jobs = {region for record in scene.here() for region in record.regions}
+    jobs = {region for record in here for region in record.regions}
     return tuple(sorted(used | jobs | {entry.region}))
 
 
@@ -180,9 +203,12 @@ def _show(found: Survey, hoards: list[Hoard], *, simulated: bool, data: bool) ->
             f"{counted(len(found.ending), 'thing')} to end: {dollars(float(hourly))} per hour, {month} per month{note}"
         )
     else:
-        tell("nothing is left over")
+        tell("nothing is left over" + (" where it could be looked" if found.troubles else ""))
     for why in dict.fromkeys(f"{v.job_id}: {v.why}" for v in found.verdicts if not v.end):
         say(f"stays, {printable(why)}")
+    for machine in (v.thing for v in found.verdicts if v.damaged and v.thing.kind is Kind.MACHINE):
+        by_hand = f"aws ec2 terminate-instances --region {machine.region} --instance-ids {machine.thing_id}"
+        say(f"{machine.thing_id} runs: update cloudtrain, or, if you are sure that its job is over, `{by_hand}`")
     for one in hoards:
         _show_data(one, note)
     if data and not hoards:
@@ -223,8 +249,10 @@ def _money(usd: Decimal | None) -> str | None:
     return None if usd is None else f"{usd:.4f}"
 
 
-def _question(found: Survey) -> str:
-    return f"End {counted(len(found.ending), 'thing')} ({dollars(float(_total(found)))} per hour) for good?"
+def _question(found: Survey, *, text: bool) -> str:
+    """``text``: they are listed above already."""
+    listed = "" if text else f" ({printable(', '.join(v.thing.thing_id for v in found.ending))})"
+    return f"End {counted(len(found.ending), 'thing')}{listed} ({dollars(float(_total(found)))} per hour) for good?"
 
 
 def _data_question(one: Hoard) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cloudtrain.provisioner.account.setup_plan import bucket_names
 from cloudtrain.provisioner.controller import takeover
+from cloudtrain.provisioner.controller.loop import REQUEST_ID
 from cloudtrain.provisioner.controller.takeover import RecordUnreadable
 from cloudtrain.provisioner.decide.garbage import Known, Verdict, job_of, judge, stale_content
 from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, NotFound, RegionDenied
@@ -30,7 +31,7 @@ class Scene:
     """Whose things are meant, and where to look for them and for the records of their jobs.
 
     ``objects`` opens a bucket by name and region. ``buckets``: those that are known beforehand. ``here``: live jobs of
-    this computer, which the bucket may not know yet.
+    this computer, which the bucket may not know yet. ``everywhere``: the regions that a bucket of jobs may be in.
     """
 
     inventory: Inventory
@@ -40,15 +41,18 @@ class Scene:
     arn: str
     buckets: tuple[str, ...]
     here: Callable[[], Iterable[JobRecord]]
+    everywhere: Callable[[], Iterable[str]]
     clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found of the owner's, with a verdict on each; and what could not be looked at, a line each."""
+    """What was found of the owner's, with a verdict on each; and what could not be looked at, a line each. ``silent``:
+    regions that did not answer."""
 
     verdicts: tuple[Verdict, ...]
     troubles: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
 
     @property
     def ending(self) -> tuple[Verdict, ...]:
@@ -67,57 +71,100 @@ class Left:
 
 def survey(scene: Scene, regions: tuple[str, ...], *, named: bool = False) -> Survey:
     """Look for the owner's things in the regions, then, not before, read the records: what was launched between the
-    two has a record that says so. ``named``: the person named the regions, so none may be passed over.
+    two has a record that says so. ``named``: the person named the regions, so none may be passed over. Else one that is
+    closed or does not answer keeps nobody from the others.
 
     Raises AccessError and CloudUnreachable where a bucket can't be read: then nothing is known of any job.
     """
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         looks = list(pool.map(lambda region: _look(scene, region, named=named), regions))
-    things = [thing for found, _ in looks for thing in found]
-    troubles = [line for _, lines in looks for line in lines]
+    things = [thing for found, _, _ in looks for thing in found]
+    troubles = [line for _, lines, _ in looks for line in lines]
+    silent = tuple(region for region, (_, _, dumb) in zip(regions, looks, strict=True) if dumb)
     buckets = dict.fromkeys(scene.buckets)
     places = {name: scene.inventory.bucket_region(name) for name in buckets}
     for name, region in places.items():
         if region is not None:
             things += scene.inventory.uploads(name, region)
-    known = _known(scene, things, places, regions)
+    known = _known(scene, things, places)
     now = scene.clock.now()
     verdicts = judge(things, known, scene.owner, now) + stale_content(things, scene.arn, now)
-    return Survey(verdicts, tuple(troubles))
+    return Survey(verdicts, tuple(troubles), silent)
 
 
 def end(scene: Scene, found: Survey, say: Say) -> tuple[Left, ...]:
     """End what the survey says, and look until each is seen gone; what is left after that, and why. Each look reads the
-    records again: what a job has taken up meanwhile stays."""
+    records again: what a job has taken up meanwhile stays. A region that is silent keeps nothing elsewhere; and what a
+    look can't see is not gone."""
     wanted = {_key(verdict.thing) for verdict in found.ending}
     regions = tuple(sorted({verdict.thing.region for verdict in found.ending}))
     began = changed = scene.clock.now()
-    left, ending = {_key(v.thing): Left(v, "not ended yet") for v in found.ending}, found.ending
-    trouble = ""
+    left = {_key(v.thing): Left(v, "not ended yet") for v in found.ending}
+    ending = {region: [v.thing for v in found.ending if v.thing.region == region] for region in regions}
+    voice = _Voice(say, {_plain(line) for line in found.troubles})
     while left:
-        try:
-            refused = dict(scene.inventory.end([verdict.thing for verdict in ending]))
-            scene.clock.sleep(LOOK_S)
-            seen = survey(scene, regions, named=True)
-        except CloudUnreachable as error:
-            if trouble != str(error):
-                say(f"{error}")
-            trouble = str(error)
-            if scene.clock.now() - began > WAIT_S:
-                break
-            scene.clock.sleep(LOOK_S)
-            continue
-        ending = tuple(verdict for verdict in seen.ending if _key(verdict.thing) in wanted)
-        for verdict in seen.verdicts:
-            if not verdict.end and _key(verdict.thing) in wanted:
-                say(f"{verdict.thing.thing_id} stays: {verdict.why}")
-                wanted.discard(_key(verdict.thing))
-        before, left = left, {_key(v.thing): _left(v, refused) for v in ending}
-        now = scene.clock.now()
-        changed = now if before.keys() != left.keys() or any(one.going for one in left.values()) else changed
+        refused: dict[str, str] = {}
+        for region in regions:
+            refused |= _asked(scene, ending[region], voice)
+        scene.clock.sleep(LOOK_S)
+        before, left, silent = left, {}, False
+        for region in regions:
+            seen = _looked(scene, region, voice)
+            if seen is None:
+                silent = True
+                left |= {key: one for key, one in before.items() if one.verdict.thing.region == region}
+                continue
+            for verdict in seen.verdicts:
+                if not verdict.end and _key(verdict.thing) in wanted:
+                    say(f"{verdict.thing.thing_id} stays: {verdict.why}")
+                    wanted.discard(_key(verdict.thing))
+            still = [v for v in seen.ending if _key(v.thing) in wanted and v.thing.region == region]
+            ending[region] = [verdict.thing for verdict in still]
+            left |= {_key(v.thing): _left(v, refused) for v in still}
+        now, goes = scene.clock.now(), any(one.going for one in left.values())
+        changed = now if silent or goes or before.keys() != left.keys() else changed
         if now - changed > STUCK_S or now - began > WAIT_S:
             break
     return tuple(left.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Voice:
+    """Says each trouble once. ``known``: those that were there before anything was ended."""
+
+    say: Say
+    known: set[str]
+    told: set[str] = field(default_factory=set)
+
+    def trouble(self, text: str) -> None:
+        if _plain(text) not in self.told:
+            self.told.add(_plain(text))
+            self.say(text)
+
+
+def _plain(trouble: str) -> str:
+    return REQUEST_ID.sub("", trouble)
+
+
+def _asked(scene: Scene, things: list[Thing], voice: _Voice) -> dict[str, str]:
+    try:
+        return dict(scene.inventory.end(things))
+    except CloudUnreachable as error:
+        voice.trouble(str(error))
+        return {}
+
+
+def _looked(scene: Scene, region: str, voice: _Voice) -> Survey | None:
+    """The region as it is now; None where that, or a part of it, can't be seen."""
+    try:
+        seen = survey(scene, (region,), named=True)
+    except CloudUnreachable as error:
+        voice.trouble(str(error))
+        return None
+    new = [line for line in seen.troubles if _plain(line) not in voice.known]
+    for line in new:
+        voice.trouble(line)
+    return None if new else seen
 
 
 def _left(verdict: Verdict, refused: Mapping[str, str]) -> Left:
@@ -130,20 +177,20 @@ def _key(thing: Thing) -> tuple[Kind, str, str]:
     return thing.kind, thing.region, thing.thing_id
 
 
-def _look(scene: Scene, region: str, *, named: bool) -> tuple[tuple[Thing, ...], tuple[str, ...]]:
+def _look(scene: Scene, region: str, *, named: bool) -> tuple[tuple[Thing, ...], tuple[str, ...], bool]:
+    """What is in a region, what can't be seen there, and whether it does not answer."""
     try:
-        return scene.inventory.look(region)
-    except RegionDenied as error:
+        return *scene.inventory.look(region), False
+    except (RegionDenied, CloudUnreachable) as error:
         if named:
             raise
-        return (), (f"{region} was not looked at: {error}",)
+        return (), (f"{region} was not looked at: {error}",), isinstance(error, CloudUnreachable)
 
 
-def _known(
-    scene: Scene, things: list[Thing], places: dict[str, str | None], regions: tuple[str, ...]
-) -> dict[str, Known]:
+def _known(scene: Scene, things: list[Thing], places: dict[str, str | None]) -> dict[str, Known]:
     """What is known of each job that something belongs to. A job that no bucket of ``places``, nor the one that its
-    machine names, has is looked for in the account's buckets of all ``regions`` before it counts as nobody's."""
+    machine names, has is looked for in the account's buckets of every region before it counts as nobody's, whichever
+    regions are looked at."""
     jobs: dict[str, set[str]] = {}
     for thing in things:
         job_id = job_of(thing, scene.owner)
@@ -155,7 +202,7 @@ def _known(
     known = _read(scene, jobs, places)
     missing = [job_id for job_id, one in known.items() if one == Known() and not jobs[job_id] and job_id not in here]
     if missing:
-        names = {name for region in regions for name in bucket_names(scene.account, region)}
+        names = {name for region in scene.everywhere() for name in bucket_names(scene.account, region)}
         elsewhere = {name: _perhaps(scene, name) for name in sorted(names - places.keys())}
         known |= _read(scene, missing, elsewhere)
     return {job_id: _newer(one, here.get(job_id)) for job_id, one in known.items()}

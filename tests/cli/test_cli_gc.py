@@ -16,6 +16,7 @@ from cloudtrain.provisioner.account.facts import Identity
 from cloudtrain.provisioner.cli import gc
 from cloudtrain.provisioner.cli.words import size
 from cloudtrain.provisioner.codec import encode
+from cloudtrain.provisioner.errors import CloudUnreachable
 from cloudtrain.provisioner.launch.access import Entry
 from cloudtrain.provisioner.model import JobStatus
 from cloudtrain.provisioner.names import record_key
@@ -182,3 +183,35 @@ def test_a_bucket_that_is_not_there_is_refused(world: World, account: Account) -
     code, _, err = world.run("gc", "--dry-run", "--bucket", "nobody")
     assert code == 2
     assert "--bucket nobody" in err
+
+
+def test_a_region_that_is_none_is_refused_with_the_one_that_was_meant(world: World, account: Account) -> None:
+    code, out, err = world.run("gc", "--region", "us-east-11", "--dry-run")
+    assert (code, out) == (2, "")
+    assert "no region 'us-east-11'" in err and "did you mean us-east-1?" in err
+
+
+def test_a_region_that_is_silent_keeps_nothing_elsewhere_and_ends_with_one(
+    world: World, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = account.inventory.look
+
+    def silent(region: str) -> object:
+        if region == "us-west-2":
+            raise CloudUnreachable("us-west-2: no answer")
+        return look(region)
+
+    monkeypatch.setattr(account.inventory, "look", silent)
+    code, out, err = world.run("gc", "--yes")
+    assert (code, [t.thing_id for t in account.inventory.things]) == (1, ["i-b-1", "vol-b-1"])
+    assert "us-west-2 was not looked at: us-west-2: no answer" in err
+    code, out, err = world.run("gc", "--yes")
+    assert (code, out) == (1, "nothing is left over where it could be looked\n")
+
+
+def test_a_machine_whose_record_is_damaged_is_named_with_the_way_to_end_it(world: World, account: Account) -> None:
+    account.objects.objects[record_key("a-1")] = b"{"
+    code, _, err = world.run("gc", "--yes")
+    assert (code, len(account.inventory.things)) == (0, 4)
+    assert "`aws ec2 terminate-instances --region us-east-1 --instance-ids i-a-1`" in err
+    assert "i-b-1" not in err

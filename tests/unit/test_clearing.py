@@ -44,6 +44,7 @@ class Account:
             arn="arn:aws:iam::123456789012:user/me",
             buckets=(HOME,),
             here=lambda: self.here,
+            everywhere=self.inventory.regions,
             clock=self.clock,
         )
 
@@ -115,7 +116,8 @@ def test_a_job_in_the_accounts_bucket_of_another_region_is_found_there(account: 
     account.inventory.buckets[other] = ("us-west-2", FakeObjectStore())
     account.put("a-1", JobStatus.RUNNING, bucket=other)
     account.leave("a-1")
-    assert ending(account.look(REGION, "us-west-2")) == set()
+    for regions in ((REGION, "us-west-2"), (REGION,)):  # also where only the first is looked at
+        assert ending(account.look(*regions)) == set()
 
 
 def test_a_bucket_that_can_not_be_read_ends_nothing(account: Account) -> None:
@@ -223,6 +225,52 @@ def test_outages_while_it_ends_are_waited_out(account: Account, monkeypatch: pyt
     monkeypatch.setattr(account.inventory, "look", sometimes)
     assert end(account.scene, found, account.said.append) == ()
     assert account.said == ["throttled"]
+
+
+def test_a_silent_region_keeps_nothing_elsewhere_and_is_not_called_empty(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.put("a-1", JobStatus.FAILED)
+    account.leave("a-1")
+    account.put("b-1", JobStatus.FAILED)
+    account.leave("b-1", region="us-west-2")
+    both, look, ask = account.look(REGION, "us-west-2"), account.inventory.look, account.inventory.end
+
+    def silent(region: str) -> object:
+        if region == REGION:
+            raise CloudUnreachable("no answer")
+        return look(region)
+
+    def asked(things: list[Thing]) -> object:
+        if any(thing.region == REGION for thing in things):
+            raise CloudUnreachable("no answer")
+        return ask(things)
+
+    monkeypatch.setattr(account.inventory, "look", silent)
+    monkeypatch.setattr(account.inventory, "end", asked)
+    found = account.look(REGION, "us-west-2")
+    assert {v.thing.region for v in found.ending} == {"us-west-2"}
+    assert (found.silent, len(found.troubles)) == ((REGION,), 1)
+    with pytest.raises(CloudUnreachable):
+        survey(account.scene, (REGION,), named=True)
+    left = end(account.scene, both, account.said.append)
+    assert {one.verdict.thing.region for one in left} == {REGION}
+    assert account.said == ["no answer"]
+    assert {t.region for t in account.inventory.things} == {REGION}
+
+
+def test_what_can_not_be_seen_any_more_is_not_gone(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    account.put("a-1", JobStatus.FAILED)
+    account.leave("a-1")
+    found, look = account.look(), account.inventory.look
+
+    def blind(region: str) -> object:
+        things, _ = look(region)
+        return tuple(t for t in things if t.kind is not Kind.GROUP), ("groups: UnauthorizedOperation (request 1)",)
+
+    monkeypatch.setattr(account.inventory, "look", blind)
+    assert {one.verdict.thing.kind for one in end(account.scene, found, account.said.append)} >= {Kind.GROUP}
+    assert account.said == ["groups: UnauthorizedOperation (request 1)"]
 
 
 # ---- data
