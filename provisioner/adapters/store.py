@@ -90,7 +90,7 @@ class SqliteStore:
                 raise
             except sqlite3.OperationalError as error:
                 door.close()
-                raise CloudtrainError(f"{self._path}: {error}; is the disk full or the file locked?") from error
+                raise CloudtrainError(f"{self._path}: {error}{_remedy(error)}") from error
             except sqlite3.DatabaseError as error:
                 door.close()
                 raise CloudtrainError(
@@ -235,6 +235,14 @@ class SqliteStore:
                 "SELECT at, kind, generation, document FROM facts WHERE job_id=? ORDER BY number", (job_id,)
             ).fetchall()
         return tuple(Fact(*row) for row in rows)
+
+
+def _remedy(error: sqlite3.OperationalError) -> str:
+    if "full" in str(error):
+        return ": nothing was changed, and what runs goes on; make room there and repeat"
+    if "locked" in str(error):
+        return ": nothing was changed; another process has it: repeat"
+    return "; may its folder be written to?"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

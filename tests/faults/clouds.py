@@ -201,4 +201,4 @@ class SimStore(FakeStore):
 
     def _room(self) -> None:
         if self.sim.window("disk-full") is not None:
-            raise CloudtrainError("jobs.db: database or disk is full; is the disk full or the file locked?")
+            raise CloudtrainError("jobs.db: database or disk is full: nothing was changed")

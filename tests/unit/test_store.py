@@ -143,3 +143,15 @@ def test_a_stop_that_comes_after_a_cancel_does_not_keep_the_job(store: Store) ->
     assert store.get(job().job_id).wanted == "cancel"
     store.want(job().job_id, "run")
     assert store.get(job().job_id).wanted == "run"
+
+
+def test_a_full_disk_changes_nothing_and_is_said_with_what_to_do(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    store.add(job())
+    with store._write() as db:
+        db.execute("PRAGMA max_page_count=10")  # SQLite's own word for it is the same
+    with pytest.raises(CloudtrainError, match="is full: nothing was changed, and what runs goes on; make room there"):
+        store.add_event(job().job_id, 1.0, "long" * 100_000)
+    assert (store.events(job().job_id), store.get(job().job_id).wanted) == ((), "run")
+    store.want(job().job_id, "cancel")
+    assert store.wanted(job().job_id) == "cancel"
