@@ -56,11 +56,22 @@ class Box:
         self._key = folder / "key"
         self._key.write_text(self._client.private_openssh)
         self._key.chmod(0o600)
-        (folder / "known_hosts").write_text(f"127.0.0.1 {host.public}\n")
+        self.pin(host.public)
         self._site: subprocess.Popen[str] | None = None
         self._nspawn: subprocess.Popen[bytes] | None = None
         self.began = time.time()
         self.ended: float | None = None
+
+    def listen_by_socket(self) -> None:
+        """Let systemd listen for sshd, as on Ubuntu since 22.10. Before it boots."""
+        units = self.root / "etc/systemd/system"
+        (units / "sockets.target.wants").mkdir(parents=True, exist_ok=True)
+        (units / "sockets.target.wants/ssh.socket").symlink_to("/lib/systemd/system/ssh.socket")
+        (units / "multi-user.target.wants/ssh.service").unlink(missing_ok=True)
+
+    def pin(self, public: str) -> None:
+        """Accept this host key alone."""
+        (self.folder / "known_hosts").write_text(f"127.0.0.1 {public}\n")
 
     def power_on(self) -> None:
         """Boot; returns at once."""
