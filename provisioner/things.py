@@ -20,6 +20,10 @@ class Kind(StrEnum):
     UPLOAD = "multipart upload"
 
 
+IN_USE = "is in use"
+"""How a refusal ends where something else still holds the thing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Thing:
     """Something that exists and is not over. ``made_at``: Unix seconds; None where the cloud does not tell."""

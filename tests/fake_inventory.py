@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cloudtrain.provisioner.errors import AccessError, RegionDenied
 from cloudtrain.provisioner.names import TAG_JOB, TAG_OWNER
-from cloudtrain.provisioner.things import Kind, StoredObject, Thing
+from cloudtrain.provisioner.things import IN_USE, Kind, StoredObject, Thing
 from tests.fakes import FakeClock, FakeObjectStore
 
 
@@ -18,6 +18,7 @@ class FakeInventory:
         self.clock = clock
         self.owner = owner
         self.shutdown_s = shutdown_s
+        self.release_s = 0.0  # from a machine's end to its group being free
         self.things: list[Thing] = []
         self.buckets: dict[str, tuple[str, FakeObjectStore]] = {}
         self.denied: set[str] = set()  # buckets and regions that may not be looked at
@@ -25,6 +26,7 @@ class FakeInventory:
         self.modified_at = 0.0
         self.asked: list[str] = []  # ids whose end was asked for
         self._ending: dict[str, float] = {}
+        self._held_until: dict[str, float] = {}  # job id -> when its group is free
 
     def regions(self) -> tuple[str, ...]:
         return ("us-east-1", "us-west-2")
@@ -46,7 +48,7 @@ class FakeInventory:
             elif thing.kind is Kind.MACHINE:
                 self._ending.setdefault(thing.thing_id, self.clock.now() + self.shutdown_s)
             elif thing.kind is Kind.GROUP and self._in_use(thing):
-                refused.append((thing.thing_id, f"{thing.thing_id}: DependencyViolation"))
+                refused.append((thing.thing_id, f"{thing.thing_id} {IN_USE}"))
             else:
                 self.things = [t for t in self.things if t.thing_id != thing.thing_id]
         return tuple(refused)
@@ -65,8 +67,11 @@ class FakeInventory:
 
     def _in_use(self, group: Thing) -> bool:
         jobs = {t.tag(TAG_JOB) for t in self.things if t.kind is Kind.MACHINE}
-        return group.tag(TAG_JOB) in jobs
+        return group.tag(TAG_JOB) in jobs or self.clock.now() < self._held_until.get(group.tag(TAG_JOB), 0.0)
 
     def _settle(self) -> None:
         gone = {name for name, at in self._ending.items() if self.clock.now() >= at}
+        for thing in self.things:
+            if thing.thing_id in gone:
+                self._held_until[thing.tag(TAG_JOB)] = self._ending[thing.thing_id] + self.release_s
         self.things = [t for t in self.things if t.thing_id not in gone]

@@ -16,7 +16,7 @@ from cloudtrain.provisioner.adapters.ec2_resources import deleted
 from cloudtrain.provisioner.adapters.terminating import of_one, terminate
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.names import TAG_JOB, TAG_OWNER
-from cloudtrain.provisioner.things import Kind, StoredObject, Thing
+from cloudtrain.provisioner.things import IN_USE, Kind, StoredObject, Thing
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -158,7 +158,7 @@ class AwsInventory:
             what = f"{thing.thing_id} in {region}"
             try:
                 if not deleted(functools.partial(calls[kind], thing)):
-                    yield thing.thing_id, f"{what} is in use"
+                    yield thing.thing_id, f"{what} {IN_USE}"
             except ClientError as error:
                 yield thing.thing_id, str(translate(error, what))
 

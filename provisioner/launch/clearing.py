@@ -16,10 +16,12 @@ from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, NotFoun
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.names import TAG_BUCKET
 from cloudtrain.provisioner.ports import Clock, Inventory, ObjectStore
-from cloudtrain.provisioner.things import Kind, Thing
+from cloudtrain.provisioner.things import IN_USE, Kind, Thing
 
 WAIT_S = 900.0  # a large machine takes minutes to shut down
 STUCK_S = 90.0  # nothing shuts down any more, and nothing goes: what is left was refused
+# What a machine that is gone has held may be "in use" for minutes more (cloud-barista/cb-spider#460, 2021-08).
+RELEASE_S = 300.0
 LOOK_S = 5.0
 AT_A_TIME = 8
 
@@ -123,7 +125,9 @@ def end(scene: Scene, found: Survey, say: Say) -> tuple[Left, ...]:
             left |= {_key(v.thing): _left(v, refused) for v in still}
         now, goes = scene.clock.now(), any(one.going for one in left.values())
         changed = now if silent or goes or before.keys() != left.keys() else changed
-        if now - changed > STUCK_S or now - began > WAIT_S:
+        held = any(one.why.endswith(IN_USE) for one in left.values())
+        held = held and not any(one.verdict.thing.kind is Kind.MACHINE for one in left.values())
+        if now - changed > (RELEASE_S if held else STUCK_S) or now - began > WAIT_S:
             break
     return tuple(left.values())
 

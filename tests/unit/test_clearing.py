@@ -191,6 +191,20 @@ def test_what_is_refused_is_left_with_the_clouds_reason_and_nothing_is_claimed(a
     assert account.clock.now() - begin < 300, "nothing changes any more: no use to wait"
 
 
+def test_what_a_machine_held_is_waited_for_some_minutes_after_it_is_gone(account: Account) -> None:
+    account.inventory.release_s = 240.0
+    account.put("a-1", JobStatus.FAILED)
+    account.leave("a-1")
+    assert account.gc() == ()
+    account.inventory.release_s = 1e9
+    account.put("b-1", JobStatus.FAILED)
+    account.leave("b-1")
+    begin = account.clock.now()
+    (group,) = account.gc()
+    assert (group.why, group.going) == ("sg-b-1 is in use", False)
+    assert account.clock.now() - begin < 400
+
+
 def test_a_machine_that_shuts_down_for_ever_is_left_as_such(account: Account) -> None:
     account.inventory.shutdown_s = 1e9
     account.put("a-1", JobStatus.FAILED)
