@@ -139,3 +139,10 @@ def test_variables_of_the_job_are_documented() -> None:
     for name, variable in vars(contract).items():
         if name.startswith("ENV_"):
             assert variable in text or variable.removeprefix("CLOUDTRAIN") in text, variable
+
+
+def test_each_decision_has_a_number_of_its_own() -> None:
+    names = sorted(path.name for path in (ROOT / "docs/adr").glob("*.md"))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    titles = [(ROOT / "docs/adr" / name).read_text().split("\n", 1)[0] for name in names]
+    assert all(title.startswith(f"# {number}. ") for number, title in enumerate(titles, 1)), titles
