@@ -64,6 +64,8 @@ def command(job: str, output: str) -> None:
 
 def _next(record: JobRecord) -> str:
     job_id = record.job_id
+    if record.let_go_at is not None and not record.status.final:
+        return f"it is shown as it was; `cloudtrain adopt {job_id}` takes it over, or, once it is over, brings it home"
     if record.status is JobStatus.STOPPED:
         return f"`cloudtrain resume {job_id}` goes on from its checkpoint, `cloudtrain down {job_id}` ends it"
     if again.resumable(record):

@@ -52,6 +52,27 @@ def reached(record: JobRecord, now: float, ahead_s: float) -> EndReason | None:
     return EndReason.MAX_RUN if then.run_s is not None and then.run_s <= 0 else None
 
 
+def near(record: JobRecord, now: float, limits: Limits) -> EndReason | None:
+    """Which limit would be reached if all that runs were asked to save now and had then gone: time and traffic."""
+    return reached(_saved(record, now, limits), now, reserve_s(record, limits))
+
+
+def _saved(record: JobRecord, now: float, limits: Limits) -> JobRecord:
+    """The job once what works has sent as much again as in one checkpoint interval so far: a bucket in another region
+    is paid by the byte, and a checkpoint arrives at once."""
+    if record.spec.budget_usd is None:
+        return record
+    span_s = max(_interval_s(record), reserve_s(record, limits))
+
+    def more(a: Attempt) -> Attempt:
+        if a.started_at is None or a.ended_at is not None or a.phase is not Phase.WORKING:
+            return a
+        share = min(1.0, span_s / max(1.0, now - a.started_at))
+        return replace(a, sent_bytes=a.sent_bytes + int(a.sent_bytes * share))
+
+    return replace(record, attempts=tuple(more(a) for a in record.attempts))
+
+
 def seconds_left(record: JobRecord, now: float) -> tuple[float, EndReason] | None:
     """In how many seconds, to the second and never below zero, which limit is reached if all that runs goes on at
     today's prices; None where that is more than a year, or never."""
@@ -75,7 +96,7 @@ def machine_limit(record: JobRecord, attempt: Attempt, now: float, limits: Limit
         else replace(a, ended_at=now if a.ended_at is None else a.ended_at)
         for a in record.attempts
     )
-    found = seconds_left(replace(record, attempts=alone), now)
+    found = seconds_left(_saved(replace(record, attempts=alone), now, limits), now)
     return None if found is None else (max(0.0, found[0] - reserve_s(record, limits) + 2 * limits.poll_s), found[1])
 
 

@@ -26,7 +26,7 @@ def hold(record: JobRecord, seen: Observed, now: float, limits: Limits) -> Held:
     """Mark the attempts that are to save and go from now on, and end those whose machine would still run when a limit
     is reached, before the next pass. What is not seen to run is left alone: it may have ended by itself long ago."""
     over = allowance.reached(record, now, limits.poll_s)
-    near = allowance.reached(record, now, allowance.reserve_s(record, limits))
+    near = allowance.near(record, now, limits)
     attempts, effects, events = list[Attempt](), list[Effect](), list[str]()
     for attempt in record.attempts:
         if over is not None and _runs(attempt, seen):

@@ -93,3 +93,11 @@ def test_a_job_just_lost_with_its_cloud_is_shown_as_it_is_now(world: World, comm
     assert "RUNNING" not in out + err
     assert "results:" not in out  # none will come
     assert world.started_controllers == 0  # nothing is left to drive
+
+
+def test_a_job_that_was_taken_over_is_shown_as_it_was_with_the_way_to_it(world: World) -> None:
+    record = world.add(job())
+    world.change(record.job_id, let_go_at=world.at, status=JobStatus.RUNNING, driver="elsewhere")
+    _, _, err = world.run("show", record.job_id)
+    assert f"shown as it was; `cloudtrain adopt {record.job_id}`" in err
+    assert "cloudtrain down" not in err

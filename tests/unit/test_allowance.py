@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.pricing.model import CapacityType
+from cloudtrain.pricing.model import CapacityType, Rates
 from cloudtrain.provisioner.decide import allowance
 from cloudtrain.provisioner.decide.limits import DEFAULT, LOCAL, limits_of
 from cloudtrain.provisioner.ledger import bill
@@ -58,6 +59,25 @@ def limited(*attempts: Attempt, **limits: Any) -> JobRecord:
 )
 def test_a_limit_is_seen_ahead(after_s: float, ahead_s: float, limits: dict[str, Any], found: EndReason | None) -> None:
     assert allowance.reached(limited(running(), **limits), BEGIN + after_s, ahead_s) is found
+
+
+def test_a_checkpoint_that_goes_to_another_region_is_seen_ahead_with_its_price() -> None:
+    """After an hour at a ten-thousandth of a dollar a second, six checkpoints of 10 GB at $0.01/GB: $0.36 + $0.60."""
+    no, to = Decimal(0), (("eu-west-1", Decimal("0.01")),)
+    rates = Rates(OFFERINGS[0].pool.region, no, no, no, no, to, date(2026, 11, 1), "")
+    record = limited(
+        replace(running(), started_at=BEGIN, sent_bytes=60 * 10**9),
+        budget_usd=Decimal("1.05"),
+        checkpoint_interval=Interval(seconds=600),
+    )
+    away = replace(record, region="eu-west-1", rates=(rates,))
+    now = BEGIN + 3600
+    assert bill(away, now).usd == Decimal("0.96")
+    assert allowance.reached(away, now, DEFAULT.reserve_s) is None
+    assert allowance.near(away, now, DEFAULT) is EndReason.BUDGET, "the last checkpoint costs $0.10 to send"
+    assert allowance.near(replace(record, rates=(rates,)), now, DEFAULT) is None, "in its own region it costs nothing"
+    kept, left = (allowance.machine_limit(r, r.attempts[0], now, DEFAULT) for r in (record, away))
+    assert kept is not None and left is not None and left[0] < kept[0]
 
 
 def test_what_a_machine_takes_is_assumed_at_first_and_measured_then() -> None:
