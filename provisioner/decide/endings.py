@@ -37,7 +37,7 @@ def conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: 
             return record, [*lines, f"it starts again from its last checkpoint: failure {failed} of {most} allowed"]
     if reason in last_words:
         if record.outcome in (None, EndReason.STOPPED):  # it was over before it could stop
-            record = replace(record, outcome=reason, detail=new.end_detail)
+            record = replace(record, outcome=reason, detail=new.end_detail or _spent(record, reason, now))
         return record, lines
     if reason is EndReason.TOO_DEAR:
         avoid = Avoid(new.pool, now + limits.avoid_s, new.end_detail or str(reason))
@@ -52,6 +52,15 @@ def conclude(record: JobRecord, old: Attempt, new: Attempt, now: float, limits: 
                 record, outcome=EndReason.JOB_FAILED, detail=f"{record.failures} machines failed: {detail}"
             )
     return record, lines
+
+
+def _spent(record: JobRecord, reason: EndReason, now: float) -> str | None:
+    """What there is to say of a job that saved and went at a limit, as it was asked to."""
+    if reason not in (EndReason.BUDGET, EndReason.MAX_RUN):
+        return None
+    step = max((attempt.durable_step or 0 for attempt in record.attempts), default=0)
+    saved = f"its checkpoint of step {step} is kept" if step else "no checkpoint was made yet"
+    return f"{allowance.spent(record, reason, now)}; {saved}"
 
 
 def _pays_for_more(record: JobRecord, attempt: Attempt, now: float, limits: Limits) -> bool:

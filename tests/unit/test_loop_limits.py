@@ -50,6 +50,8 @@ def test_a_budget_ends_a_job_saved_collected_and_at_most_a_poll_over(tmp_path: P
     spent = bill(record, world.clock.now()).usd
     assert Decimal("0.45") < spent <= Decimal("0.50") + PRICE * int(POLL_S) / 3600
     assert attempt.durable_step == attempt.last_step > 900, "its last checkpoint was waited for"
+    kept = f" of the budget of $0.50 is spent; its checkpoint of step {attempt.durable_step} is kept"
+    assert record.detail is not None and record.detail.endswith(kept)
     assert record.collected and record.swept
     assert "of the budget of $0.50 is spent; it saves a last checkpoint and goes" in bench.events()
     nothing_left(world)
