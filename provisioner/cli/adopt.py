@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from cloudtrain.provisioner.account_outputs import InBucket
+from cloudtrain.provisioner.cli import jobs
 from cloudtrain.provisioner.cli.tables import one_object, table
 from cloudtrain.provisioner.cli.words import printable, say, tell
-from cloudtrain.provisioner.errors import EXIT_OK, UsageError
+from cloudtrain.provisioner.errors import EXIT_OK, NotFound, UsageError
 from cloudtrain.provisioner.home import Home
 from cloudtrain.provisioner.model import JobRecord
 from cloudtrain.provisioner.outputs import SCHEMA_VERSION
@@ -27,7 +29,9 @@ from cloudtrain.provisioner.report import iso, started
 @click.option("--end", "ends", is_flag=True, help="Take it over only to end it for good, as `down` does.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask first.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How results are printed.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     job: str | None,
     cloud: str,
     region: str | None,
@@ -54,6 +58,9 @@ def command(
     from cloudtrain.provisioner.launch import access, adopting  # noqa: PLC0415 - boto3, only where a cloud is asked
 
     home = Home.from_env()
+    typed = {key for key in ("cloud", "region") if ctx.get_parameter_source(key) is ParameterSource.COMMANDLINE}
+    if job is not None and bucket is None and not typed:
+        cloud, region, bucket = _known_place(home, job) or (cloud, region, bucket)
     opened = access.open_bucket(access.enter(cloud, home, region=region), bucket=bucket)
     if job is None and ends:
         raise UsageError("--end needs a JOB; `cloudtrain adopt` lists them")
@@ -61,7 +68,8 @@ def command(
         records, troubles = adopting.in_bucket(opened)
         for trouble in troubles:
             say(trouble)
-        _list(records, opened.bucket, home, as_json=output == "json")
+        flags = " --cloud local" if cloud == "local" else ""
+        _list(records, opened.bucket, home, flags, as_json=output == "json")
         return EXIT_OK
     found = adopting.find(opened, job)
     record = found.record
@@ -103,8 +111,19 @@ def _confirm(record: JobRecord, yes: bool, *, ends: bool) -> None:
     click.confirm(question, default=not ends, err=True, abort=True)
 
 
-def _list(records: tuple[JobRecord, ...], bucket: str, home: Home, *, as_json: bool) -> None:
-    elsewhere = next((r.job_id for r in records if r.driver != home.id and not r.status.final), None)
+def _known_place(home: Home, wanted: str) -> tuple[str, str, str] | None:
+    """Cloud, region and bucket of a job that this computer has seen; None for one that it has not."""
+    try:
+        record = jobs.find(jobs.open_store(home), wanted).record
+    except (NotFound, UsageError):
+        return None
+    return record.cloud, record.region, record.bucket
+
+
+def _list(records: tuple[JobRecord, ...], bucket: str, home: Home, flags: str, *, as_json: bool) -> None:
+    known = {stored.record.job_id for stored in jobs.open_store(home).list()}  # the store may have been lost
+    live = (r for r in records if not r.status.final)
+    elsewhere = next((r.job_id for r in live if r.driver != home.id or r.job_id not in known), None)
     if as_json:
         found: InBucket = {
             "schema_version": SCHEMA_VERSION,
@@ -130,4 +149,4 @@ def _list(records: tuple[JobRecord, ...], bucket: str, home: Home, *, as_json: b
     else:
         say(f"bucket {bucket} holds no jobs; next: `cloudtrain ls` shows those of this computer")
     if elsewhere is not None:
-        say(f"next: `cloudtrain adopt {elsewhere}` takes one over")
+        say(f"next: `cloudtrain adopt {elsewhere}{flags}` takes one over")

@@ -82,6 +82,11 @@ def _must_rest(home: Home, stored: Stored, *, changed: bool) -> None:
         raise UsageError(f"job {job_id} is driven from another computer; `cloudtrain adopt {job_id}` takes it over")
     if again.resumable(record) and record.status.final:
         return
+    if changed and not record.status.resting and stored.wanted != "stop":
+        raise UsageError(
+            f"job {job_id} is {record.status}: its limits can be changed once it rests; `cloudtrain stop {job_id}`, "
+            "which keeps a checkpoint, then repeat this"
+        )
     if record.outcome is not EndReason.STOPPED and stored.wanted != "stop":
         raise UsageError(f"job {job_id} is {record.status}, not stopped; `cloudtrain logs -f {job_id}` follows it")
     if changed and record.status is not JobStatus.STOPPED:

@@ -73,7 +73,7 @@ def test_the_list_says_where_each_is_driven_from(world: World, account: Account)
         ["mine-1", "SUCCEEDED", "here"],
     ]
     assert max(map(len, out.splitlines())) <= 80
-    assert "next: `cloudtrain adopt digits-abc123`" in err
+    assert "next: `cloudtrain adopt digits-abc123 --cloud local`" in err
     found = json.loads(world.run("adopt", "-o", "json")[1])
     assert [(row["job"], row["here"]) for row in found["jobs"]] == [("digits-abc123", False), ("mine-1", True)]
 
@@ -149,3 +149,22 @@ def test_ending_needs_a_job_and_a_yes(world: World, account: Account) -> None:
 
 def test_an_unknown_job(world: World, account: Account) -> None:
     assert world.run("adopt", "nope", "--yes")[0] == 3
+
+
+def test_a_job_that_this_computer_knows_is_looked_for_where_it_is(world: World, account: Account) -> None:
+    """Other commands name `cloudtrain adopt JOB` alone."""
+    record = replace(job(), cloud="local", region="eu-west-1", bucket="own-1")
+    world.add(record)
+    world.change(record.job_id, driver="elsewhere")
+    account.records = [replace(record, status=JobStatus.RUNNING)]
+    assert world.run("adopt", record.job_id, "--yes")[0] == 0
+    assert account.asked == [("local", "eu-west-1")]
+    world.run("adopt", record.job_id, "--yes", "--cloud", "aws")
+    assert account.asked[1:] == [("aws", None)]
+
+
+def test_a_job_that_a_lost_store_knew_is_offered_with_its_cloud(world: World, account: Account) -> None:
+    account.records = [replace(job(), driver=world.home.id, status=JobStatus.RUNNING)]
+    assert "next: `cloudtrain adopt digits-abc123 --cloud local` takes" in world.run("adopt", "--cloud", "local")[2]
+    world.add(account.records[0])
+    assert "next:" not in world.run("adopt", "--cloud", "local")[2]

@@ -126,6 +126,9 @@ def test_a_job_that_runs_is_not_resumed(world: World) -> None:
     code, _, err = world.run("resume", "digits")
     assert code == 2
     assert "is RUNNING, not stopped; `cloudtrain logs -f digits-abc123` follows it" in err
+    code, _, err = world.run("resume", "digits", "--budget", "20")
+    assert code == 2
+    assert "its limits can be changed once it rests; `cloudtrain stop digits-abc123`" in err
 
 
 def test_the_local_clouds_checkpoints_end_with_it_and_that_is_said(world: World) -> None:
