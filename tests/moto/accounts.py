@@ -23,6 +23,7 @@ PROFILE = {"IamInstanceProfile": {"Name": INSTANCE_PROFILE}}
 
 
 def code(call: Callable[[], object]) -> str:
+    """The error that a call meets; "" where it meets none."""
     try:
         call()
     except ClientError as error:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 from _scale_cloud import Counting, Pretender
@@ -23,6 +21,7 @@ from cloudtrain.provisioner.localcloud.client import LOCK_FILE
 from cloudtrain.provisioner.localcloud.faults import Fault
 from cloudtrain.provisioner.model import JobStatus
 from tests.moto.local_server import serving
+from tests.waiting import until
 
 JOBS = 12
 
@@ -60,10 +59,3 @@ def test_jobs_share_calls_go_on_while_calls_are_throttled_and_leave_nothing(
         assert {machine["state"] for machine in client.status(found)["machines"]} == {"terminated"}
     assert shared > 1.5, "passes for each DescribeInstances: one each without sharing"
     assert calls.calls["TerminateInstances"] < JOBS * 3
-
-
-def until(holds: Callable[[], bool], patience_s: float = 120.0) -> None:
-    deadline = monotonic() + patience_s
-    while not holds():
-        assert monotonic() < deadline
-        sleep(0.02)

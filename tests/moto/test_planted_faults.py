@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -17,12 +17,11 @@ from cloudtrain.provisioner.localcloud import client
 from cloudtrain.provisioner.localcloud.client import ACCOUNT
 from cloudtrain.provisioner.localcloud.plants import PLANTS, SPOT_ROLE, SPOT_ROLE_ARN
 from cloudtrain.provisioner.names import INSTANCE_PROFILE
+from tests.moto.accounts import BUCKET, PROFILE, code
 from tests.moto.local_server import KIND, REGION, ZONE, Cloud, serving
 
-BUCKET = f"cloudtrain-{ACCOUNT}-{REGION}-an"
 PARAMETER = IMAGES["g4dn"].ssm_parameter
 ON_DEMAND: dict[str, Any] = {"InstanceMarketOptions": None}
-PROFILE = {"IamInstanceProfile": {"Name": INSTANCE_PROFILE}}
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +38,6 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
 
 def plant(cloud: Cloud, name: str, region: str | None = None) -> None:
     client.plant(cloud.local, name, region)
-
-
-def code(call: Callable[[], object]) -> str:
-    """The error that a call meets; "" where it meets none."""
-    try:
-        call()
-    except ClientError as error:
-        return str(error.response["Error"]["Code"])
-    return ""
 
 
 def dry_run(cloud: Cloud, **changes: Any) -> str:

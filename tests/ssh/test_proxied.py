@@ -67,13 +67,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     server.close()
 
 
-@pytest.fixture
-def remote() -> Iterator[ParamikoRemote]:
-    remote = ParamikoRemote()
-    yield remote
-    remote.close()
-
-
 def children() -> list[psutil.Process]:
     """Of this process, dead ones that nobody has waited for included; but for those that other tests have left."""
     found = [p for p in psutil.Process().children(recursive=True) if p not in _others]

@@ -42,13 +42,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     server.close()
 
 
-@pytest.fixture
-def remote() -> Iterator[ParamikoRemote]:
-    remote = ParamikoRemote()
-    yield remote
-    remote.close()
-
-
 def test_a_command_gives_code_and_both_outputs(site: Site, remote: ParamikoRemote) -> None:
     result = remote.run(site.target, "printf 'é%s' out; printf err >&2; exit 7", timeout_s=10)
     assert (result.exit_code, result.stdout, result.stderr) == (7, "éout".encode(), b"err")

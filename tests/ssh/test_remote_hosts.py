@@ -41,13 +41,6 @@ def target(rig: Rig, tmp_path: Path) -> Target:
     return Target(Endpoint(*rig.host.endpoint), rig.host.user, (rig.host_key.public,), key)
 
 
-@pytest.fixture
-def remote() -> Iterator[ParamikoRemote]:
-    remote = ParamikoRemote()
-    yield remote
-    remote.close()
-
-
 def test_run_and_read(rig: Rig, target: Target, remote: ParamikoRemote) -> None:
     result = remote.run(target, "cat > 'a 日志'; echo no >&2; exit 4", stdin=io.BytesIO(b"0123456789"), timeout_s=20)
     assert (result.exit_code, result.stdout, result.stderr) == (4, b"", b"no\n")

@@ -17,6 +17,7 @@ from cloudtrain.trainer.agent.places import Places
 from cloudtrain.trainer.agent.process import Job, kill_leftovers, start
 from cloudtrain.trainer.agent.procfs import Process, members, read_table, stop_targets
 from cloudtrain.trainer.contract import AgentConfig
+from tests.waiting import until
 
 Begin = Callable[..., Job]
 
@@ -69,13 +70,6 @@ def begin(places: Places) -> Iterator[Begin]:
 def end(job: Job) -> None:
     while job.alive():
         job.kill()
-        time.sleep(0.01)
-
-
-def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, "it never became so"
         time.sleep(0.01)
 
 

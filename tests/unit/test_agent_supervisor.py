@@ -3,133 +3,25 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cloudtrain.trainer.agent import checks, commands, courier, headway, stops, supervisor
-from cloudtrain.trainer.agent.jobenv import job_environment
-from cloudtrain.trainer.agent.mounts import Mounter
-from cloudtrain.trainer.agent.notices import Imds, Interruption, Watcher
+from cloudtrain.trainer.agent import commands, courier, stops, supervisor
+from cloudtrain.trainer.agent.notices import Interruption
 from cloudtrain.trainer.agent.objects import Denied, ObjectsError
-from cloudtrain.trainer.agent.places import Places
-from cloudtrain.trainer.agent.state import AgentCrash, Barred, Stuck
-from cloudtrain.trainer.agent.supervisor import Supervisor
-from cloudtrain.trainer.contract import AgentConfig, AgentStatus, Keys, Latest, Mount, Notice, status_from_json, to_json
-from tests.memory_objects import MemoryObjects
-
-KEYS = Keys("jobs/j")
-
-
-class FakeHost:
-    """Nothing may start or end it from inside the loop."""
-
-    notice_poll_s = 0.1
-
-    def __init__(self) -> None:
-        self.real = False
-        self.work_file: Path | None = None
-
-    def show_life(self) -> None:
-        pass
-
-    def start_agent(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
-        raise AssertionError
-
-    def poweroff(self) -> None:
-        raise AssertionError
-
-    def place(self, target: str, data: Path, rootfs: Path) -> None:
-        raise AssertionError
-
-
-class Stand:
-    """One supervisor in a thread. ``watcher`` is what a test sets notices on."""
-
-    def __init__(self, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.places = places
-        self.host = FakeHost()
-        self.objects = MemoryObjects()
-        self.objects.data[KEYS.latest] = to_json(Latest(1)).encode()
-        self.watcher = Watcher(Imds("http://127.0.0.1:9"), 1.0)
-        self.connect: Callable[[], Any] = lambda: self.objects
-        self.error: Exception | None = None
-        self.off = False
-        self.thread: threading.Thread | None = None
-        self.supervisor: Supervisor | None = None
-        self.monkeypatch = monkeypatch
-
-    def start(self, run: str, **more: Any) -> None:
-        more.setdefault("grace_seconds", 2.0)
-        more.setdefault("generation", 1)
-        config = AgentConfig(job_id="j", bucket="b", region="r", prefix="jobs/j", run=run, host="local", **more)
-        base = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        env = job_environment(config, self.places, base, 0)
-        check = checks.Checks(config, self.places, env, real=self.host.real)
-        check.look()
-        made = Supervisor(
-            config,
-            self.places,
-            self.host,
-            job_env=env,
-            checks=check,
-            connect=lambda: self.connect(),
-            watch=lambda: self.watcher,
-            mounter=Mounter(config, self.places, self.host, env, lambda b, r: self.objects) if config.mounts else None,
-        )
-
-        def target() -> None:
-            try:
-                self.off = made.run()
-            except (AgentCrash, Barred, Stuck, OSError) as error:
-                self.error = error
-                made.abandon(error)
-                self.off = True
-
-        self.supervisor = made
-        self.thread = threading.Thread(target=target, daemon=True)
-        self.thread.start()
-
-    def status(self) -> AgentStatus:
-        return status_from_json(self.places.status.read_bytes())
-
-    def until(self, true: Callable[[AgentStatus], bool], timeout_s: float = 20.0) -> AgentStatus:
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if self.places.status.exists() and true(status := self.status()):
-                return status
-            time.sleep(0.01)
-        raise AssertionError(f"never: {self.status()}")
-
-    def end(self) -> AgentStatus:
-        """The last status, once the supervisor has left."""
-        assert self.thread is not None
-        self.thread.join(30)
-        assert not self.thread.is_alive(), self.status()
-        return self.status()
+from cloudtrain.trainer.contract import Latest, Notice, status_from_json, to_json
+from tests.unit.agent_stand import KEYS, Stand, standing
 
 
 @pytest.fixture
 def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
-    monkeypatch.setattr(courier, "_BACKOFF_S", (0.05,))
-    monkeypatch.setattr(supervisor, "TICK_S", 0.02)
-    places = Places(tmp_path / "cloudtrain")
-    places.create()
-    made = Stand(places, monkeypatch)
-    yield made
-    if made.supervisor is not None and made.thread is not None and made.thread.is_alive():
-        made.host.real = False
-        made.supervisor.going_down = True
-        made.thread.join(20)
-        assert not made.thread.is_alive()
+    with standing(tmp_path, monkeypatch) as made:
+        yield made
 
 
 def refuse_writes(call: str, key: str) -> None:
@@ -396,150 +288,3 @@ def test_a_limit_counts_from_the_agents_start(stand: Stand) -> None:
     status = stand.end()
     assert (status.phase, status.failure) == ("failed", "max_run")
     assert status.run_seconds < 2.0
-
-
-def words(stand: Stand) -> tuple[Mount, ...]:
-    """A mount of one file of seven bytes, below the job's folder."""
-    digest = hashlib.sha256(b"content").hexdigest()
-    row = {"path": "a", "mode": 0o644, "size": 7, "sha256": digest}
-    data = json.dumps({"v": 1, "source": "/data", "single": False, "files": [row]}).encode()
-    stand.objects.data |= {"mounts/j/0.json": data, f"files/{digest}": b"content"}
-    return (Mount("data", "mounts/j/0.json", hashlib.sha256(data).hexdigest(), 7, 1),)
-
-
-def slow_files(stand: Stand) -> threading.Event:
-    """Files come once the event is set."""
-    go = threading.Event()
-
-    def wait(call: str, key: str) -> None:
-        if key.startswith("files/"):
-            go.wait(20)
-
-    stand.objects.before = wait
-    return go
-
-
-def test_data_is_there_before_setup_and_run(stand: Stand) -> None:
-    mounts = words(stand)
-    go = slow_files(stand)
-    stand.start("cat data/a seen > $CLOUDTRAIN_OUTPUT_DIR/found", setup="cat data/a > seen", mounts=mounts)
-    status = stand.until(lambda s: s.phase == "mounting")
-    assert (status.mounted_bytes, status.mount_bytes, status.restore_s) == (0, 7, None)
-    time.sleep(0.2)
-    assert not (stand.places.work / "seen").exists()
-    go.set()
-    status = stand.end()
-    assert (status.phase, status.mounted_bytes) == ("done", 7)
-    assert status.restore_s is not None and 0.2 < status.restore_s < 20
-    assert (stand.places.outputs / "found").read_bytes() == b"contentcontent"
-
-
-def test_a_stop_does_not_wait_for_data(stand: Stand) -> None:
-    mounts = words(stand)
-    go = slow_files(stand)
-    stand.start("touch ran", mounts=mounts)
-    stand.until(lambda s: s.phase == "mounting")
-    stand.watcher.interruption = Interruption("terminate", time.time() + 60)
-    status = stand.until(lambda s: s.phase == "stopped", timeout_s=5)
-    assert (status.exit_code, status.failure) == (None, None)
-    assert not (stand.places.work / "ran").exists()
-    go.set()
-
-
-def test_data_that_can_not_be_brought_fails_the_job_with_the_reason(stand: Stand) -> None:
-    mounts = words(stand)
-    (stand.places.work / "data").write_text("theirs")
-    stand.start("touch ran", mounts=mounts)
-    status = stand.end()
-    assert (status.phase, status.failure) == ("failed", "job")
-    assert status.error is not None and "file_mounts data: " in status.error and "is a file already" in status.error
-    assert not (stand.places.work / "ran").exists()
-
-
-def test_an_outage_while_data_comes_is_said(stand: Stand) -> None:
-    mounts = words(stand)
-
-    def down(call: str, key: str) -> None:
-        if key.startswith("files/"):
-            raise ObjectsError("no route to the bucket")
-
-    stand.objects.before = down
-    stand.start("true", mounts=mounts)
-    status = stand.until(lambda s: s.phase == "mounting" and s.error is not None)
-    assert status.error == "no route to the bucket"
-    stand.objects.before = lambda call, key: None
-    assert stand.end().phase == "done"
-
-
-# ---- what gets nowhere
-
-
-def test_a_restore_that_moves_nothing_ends_the_attempt_and_is_told(stand: Stand) -> None:
-    def down(call: str, key: str) -> None:
-        raise ObjectsError("no route to the bucket")
-
-    stand.monkeypatch.setattr(headway, "STILL_S", 0.5)
-    stand.objects.before = down
-    stand.start("echo never", generation=2)
-    status = stand.end()
-    assert (status.phase, status.failure) == ("failed", "machine")
-    assert status.error is not None and status.error.startswith("restoring: nothing has moved for ")
-    assert "no route to the bucket" in status.error
-    assert stand.off
-
-
-def test_results_that_no_bucket_takes_are_given_up_late(stand: Stand) -> None:
-    def down(call: str, key: str) -> None:
-        raise ObjectsError("no route to the bucket")
-
-    stand.monkeypatch.setattr(headway, "STILL_S", 0.3)
-    stand.monkeypatch.setattr(headway, "UNDELIVERED_S", 1.5)
-    stand.objects.before = down
-    began = time.monotonic()
-    stand.start("echo x > $CLOUDTRAIN_OUTPUT_DIR/x")
-    status = stand.end()
-    assert time.monotonic() - began > 1.5
-    assert (status.phase, status.failure) == ("failed", "machine")
-    assert status.error is not None and status.error.startswith("saving: nothing has moved for ")
-    assert stand.off
-
-
-def test_a_job_whose_shell_lives_may_be_as_quiet_as_it_likes(stand: Stand) -> None:
-    stand.monkeypatch.setattr(headway, "STILL_S", 0.2)
-    stand.start("sleep 1.5")
-    assert stand.end().phase == "done"
-
-
-def test_what_a_shell_has_left_behind_and_does_nothing_is_ended_and_the_job_is_done(stand: Stand) -> None:
-    stand.monkeypatch.setattr(commands, "LINGER_S", 0.1)
-    stand.monkeypatch.setattr(headway, "STILL_S", 1.0)
-    stand.start("echo x > $CLOUDTRAIN_OUTPUT_DIR/x; sleep 600 & exit 0")
-    status = stand.end()
-    assert (status.phase, status.exit_code) == ("done", 0)
-    assert "jobs/j/outputs/x" in stand.objects.data
-
-
-def test_a_setup_that_waits_for_ever_ends(stand: Stand) -> None:
-    stand.monkeypatch.setattr(headway, "STILL_S", 0.5)
-    stand.start("echo never", setup="sleep 600")
-    status = stand.end()
-    assert status.error is not None and status.error.startswith("setup: nothing has moved for ")
-    assert status.failure == "machine"
-
-
-def test_a_machine_that_ec2_does_not_take_goes_by_itself_once_it_is_late(stand: Stand) -> None:
-    stand.monkeypatch.setattr(supervisor, "TAKEN_LATE_S", 1.0)
-    stand.start("sleep 600")
-    stand.until(lambda status: status.phase == "running")
-    stand.watcher.interruption = Interruption("terminate", time.time() + 1.0)
-    stand.until(lambda status: status.phase == "stopped")
-    assert stand.thread is not None and stand.thread.is_alive(), "it waits to be taken"
-    stand.end()
-    assert stand.off
-
-
-def test_the_switch_is_shown_that_the_job_goes_on(stand: Stand, tmp_path: Path) -> None:
-    stand.host.work_file = tmp_path / "switch" / "work"
-    stand.start("sleep 0.5")
-    assert stand.end().phase == "done"
-    assert stand.host.work_file.read_text().splitlines()[1] == str(stand.places.progress)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic, sleep
 
 import pytest
 
 from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer, Turns
+from tests.waiting import until
 
 
 class Calls:
@@ -30,13 +29,6 @@ class Calls:
         assert self.go.acquire(timeout=10)
         self.at_once -= 1
         return dict.fromkeys(keys, number)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = monotonic() + 10
-    while not holds():
-        assert monotonic() < deadline
-        sleep(0.001)
 
 
 def test_who_asks_during_a_call_shares_the_next_one() -> None:
