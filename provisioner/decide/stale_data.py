@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cloudtrain.provisioner.decide.again import resumable
 from cloudtrain.provisioner.decide.garbage import CONTENT, Known
 from cloudtrain.provisioner.model import JobStatus
 from cloudtrain.provisioner.names import MOUNTS, job_of_key, record_key
@@ -50,6 +51,8 @@ def job_data(contents: Iterable[StoredObject], known: Mapping[str, Known], owner
         keys = sorted((item.key for item in items), key=lambda key: (key == last, key))
         record = known[job_id].record if job_id in known else None
         why = stays or f"its job is over ({record.status if record is not None else ''})"
+        if not stays and record is not None and resumable(record):
+            why = "ended by a limit, resumable till then"
         found.append(JobData(job_id, tuple(keys), sum(item.size for item in items), not stays, why))
     return tuple(found)
 

@@ -251,6 +251,12 @@ def test_an_ended_jobs_objects_go_the_record_last(status: JobStatus) -> None:
     assert set(data.keys) == set(DATA)
 
 
+def test_what_could_still_be_resumed_goes_only_named_as_such() -> None:
+    spent = replace(record("a-1", JobStatus.FAILED), outcome=EndReason.BUDGET, collected=True)
+    (data,) = job_data(stored(*DATA), {"a-1": Known(spent)}, ME)
+    assert (data.end, data.why) == (True, "ended by a limit, resumable till then")
+
+
 def ran(status: JobStatus) -> JobRecord:
     return replace(record("a-1", status), attempts=(over(1, 60, EndReason.JOB_FAILED),), collected=False)
 
