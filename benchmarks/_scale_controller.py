@@ -18,6 +18,7 @@ from typing import BinaryIO
 from cloudtrain.provisioner.adapters import listing
 from cloudtrain.provisioner.adapters.clients import preload
 from cloudtrain.provisioner.adapters.clock import SystemClock
+from cloudtrain.provisioner.adapters.coalesce import Backoff
 from cloudtrain.provisioner.adapters.store import SqliteStore
 from cloudtrain.provisioner.controller import loop
 from cloudtrain.provisioner.controller.__main__ import Controller
@@ -29,6 +30,7 @@ from cloudtrain.provisioner.ports import RunResult, Target
 from cloudtrain.trainer.contract import AgentStatus, Progress, config_from_json, to_json
 
 COST_FILE = "cost.json"
+STARTING_GAP_S = 20.0  # moto writes an instance out in some 5 ms: listed each second, a thousand would never all start
 WHOLE_STEPS = 1_000_000
 
 
@@ -131,6 +133,18 @@ class Costs:
             self.longest_s = 0.0
 
 
+def list_slowly(starting: threading.Event) -> None:
+    """Leave the cloud time to start machines, while any start. What is measured afterwards is at AWS's pace."""
+    wait = Backoff.wait
+
+    def slowly(self: Backoff) -> None:
+        wait(self)
+        if starting.is_set():
+            time.sleep(STARTING_GAP_S)
+
+    Backoff.wait = slowly  # type: ignore[method-assign]
+
+
 def main() -> int:
     """Drive the home's jobs until none is live."""
     root = Path(sys.argv[1])
@@ -141,11 +155,15 @@ def main() -> int:
     assert lock is not None
     agents, costs = PretendedAgents(), Costs()
     costs.watch()
+    starting = threading.Event()
+    starting.set()
+    list_slowly(starting)
 
     def report() -> None:
         while True:
             if (root / "fresh").exists():
                 (root / "fresh").unlink()
+                starting.clear()
                 costs.fresh()
             costs.write(root / COST_FILE, len(agents))
             time.sleep(0.5)
