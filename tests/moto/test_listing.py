@@ -146,7 +146,7 @@ def test_what_was_launched_since_the_last_list_makes_ids_worthless(world: MotoWo
 
 
 def test_a_terminated_machine_without_its_tags_hides_no_other(world: MotoWorld) -> None:
-    here, there = (world.cloud.launch(launch_request(world, job=job)) for job in ("digits-here", "digits-there"))
+    here, there = (world.cloud.launch(launch_request(world, job=job)) for job in ("tagless-here", "tagless-there"))
     ec2 = world.cloud._clients.client("ec2", REGION)
 
     def untagged(parsed: dict[str, Any], **_: object) -> None:
@@ -155,19 +155,19 @@ def test_a_terminated_machine_without_its_tags_hides_no_other(world: MotoWorld) 
                 instance.pop("Tags", None)
 
     ec2.meta.events.register("after-call.ec2.DescribeInstances", untagged)
-    assert world.cloud.machines("digits-here", [REGION]) == ()
-    assert [m.instance_id for m in world.cloud.machines("digits-there", [REGION])] == [there.instance_id]
+    assert world.cloud.machines("tagless-here", [REGION]) == ()
+    assert [m.instance_id for m in world.cloud.machines("tagless-there", [REGION])] == [there.instance_id]
 
 
 def test_where_a_zone_is_broken_an_id_that_ec2_has_forgotten_hides_no_other(world: MotoWorld) -> None:
-    gone, here = (world.cloud.launch(launch_request(world, job=job)) for job in ("digits-gone", "digits-here"))
-    for job in ("digits-gone", "digits-here"):
+    gone, here = (world.cloud.launch(launch_request(world, job=job)) for job in ("forgotten-gone", "forgotten-here"))
+    for job in ("forgotten-gone", "forgotten-here"):
         world.cloud.machines(job, [REGION])
     world.refuse("DescribeInstances", "Unavailable", status=503, having="Filter.1")
     world.refuse("DescribeInstances", "InvalidInstanceID.NotFound", having=gone.instance_id)
     shared = world.cloud._listing(REGION)
-    answers = shared._answers(("digits-gone", "digits-here"))
-    assert answers["digits-gone"] == []
-    seen = answers["digits-here"]
+    answers = shared._answers(("forgotten-gone", "forgotten-here"))
+    assert answers["forgotten-gone"] == []
+    seen = answers["forgotten-here"]
     assert isinstance(seen, list)
     assert [i["InstanceId"] for i, _ in seen] == [here.instance_id]
