@@ -162,7 +162,9 @@ def at_most(spec: JobSpec, plan: Plan) -> AtMost:
     return {
         "budget_usd": _number(spec.budget_usd),
         "max_run_s": run_s,
-        "max_run_usd": None if run_s is None else round(float(dearest) * run_s / 3600, 4),
+        "max_run_usd": None
+        if run_s is None
+        else _number((dearest * Decimal(str(run_s)) / 3600).quantize(Decimal("0.0001"))),
         "max_wait_s": spec.max_wait_s,
         "deadline_s": spec.deadline_s,
     }

@@ -11,9 +11,10 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.account import policies, setup_plan
 from cloudtrain.provisioner.account.setup_plan import Document
-from cloudtrain.provisioner.adapters.account_setup import Account, Part, Seen, State, eventually, tags_of
+from cloudtrain.provisioner.adapters.account_setup import Account, Part, Seen, State, eventually
 from cloudtrain.provisioner.adapters.aws_codes import NO_BUCKET
 from cloudtrain.provisioner.adapters.aws_errors import code_of
+from cloudtrain.provisioner.adapters.tagging import tags_of
 from cloudtrain.provisioner.errors import AccessError
 
 BUCKET = "bucket"

@@ -22,10 +22,11 @@ from cloudtrain.provisioner.account.setup_plan import (
     Wanted,
 )
 from cloudtrain.provisioner.adapters.account_bucket import NOT_OURS, bucket_parts, key_there
-from cloudtrain.provisioner.adapters.account_setup import Account, Part, Seen, State, eventually, find_bucket, tags_of
+from cloudtrain.provisioner.adapters.account_setup import Account, Part, Seen, State, eventually, find_bucket
 from cloudtrain.provisioner.adapters.aws_errors import code_of
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.region_facts import role_may_use
+from cloudtrain.provisioner.adapters.tagging import tags_of
 from cloudtrain.provisioner.errors import AccessError
 
 MACHINE_ROLE = "machine role"

@@ -7,7 +7,7 @@ not be looked at is not guessed. A part that fails stops only those that stand o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -93,11 +93,6 @@ class Account:
     def mine(self) -> dict[str, str]:
         """Which bucket, and that it must be this account's."""
         return {"Bucket": self.wanted.bucket, "ExpectedBucketOwner": self.wanted.account}
-
-
-def tags_of(described: Mapping[str, Any]) -> dict[str, str]:
-    """The tags in a description of IAM's, or in a reply of GetBucketTagging."""
-    return {tag["Key"]: tag["Value"] for tag in (*described.get("Tags", ()), *described.get("TagSet", ()))}
 
 
 class State(StrEnum):

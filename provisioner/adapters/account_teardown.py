@@ -12,8 +12,9 @@ from cloudtrain.provisioner.account import setup_plan
 from cloudtrain.provisioner.account.setup_plan import READ_POLICY, ROLE, SPOT_ROLE, SSM_POLICY
 from cloudtrain.provisioner.adapters.account_bucket import BUCKET, bucket_tags
 from cloudtrain.provisioner.adapters.account_parts import MACHINE_ROLE, PROFILE, SPOT_PART, entity
-from cloudtrain.provisioner.adapters.account_setup import REFUSED, Account, eventually, tags_of
+from cloudtrain.provisioner.adapters.account_setup import REFUSED, Account, eventually
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translated
+from cloudtrain.provisioner.adapters.tagging import tags_of
 from cloudtrain.provisioner.errors import CloudtrainError, RegionDenied
 from cloudtrain.provisioner.names import TAG_JOB
 

@@ -22,6 +22,7 @@ from cloudtrain.provisioner.adapters.image_lookup import find
 from cloudtrain.provisioner.adapters.listing import GAP_S, Listing
 from cloudtrain.provisioner.adapters.quota_lookup import named
 from cloudtrain.provisioner.adapters.run_instances import request as run_instances_request
+from cloudtrain.provisioner.adapters.tagging import tags_of
 from cloudtrain.provisioner.adapters.terminating import terminate
 from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable, QuotaExceeded
 from cloudtrain.provisioner.model import Endpoint, FoundImage, Image, LaunchRequest, Machine, MachineState
@@ -201,7 +202,7 @@ class Ec2Cloud:
 
     def _machine(self, instance: InstanceTypeDef, spot_status: str | None = None) -> Machine | None:
         """The instance as ours; None for one that carries the job's tag and was not launched by this program."""
-        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+        tags = tags_of(instance)
         if not tags.get(TAG_TOKEN) or not tags.get(TAG_GENERATION, "").isdecimal():
             return None
         reason = instance.get("StateReason", {})

@@ -13,9 +13,9 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.adapters.aws_codes import Kind, row
 from cloudtrain.provisioner.adapters.aws_errors import code_of, message_of
-from cloudtrain.provisioner.adapters.run_instances import tags
+from cloudtrain.provisioner.adapters.tagging import by_job, tags
 from cloudtrain.provisioner.errors import PoolUnavailable, Scope
-from cloudtrain.provisioner.names import TAG_JOB, job_name
+from cloudtrain.provisioner.names import job_name
 from cloudtrain.provisioner.proxy import Admits, admits
 from cloudtrain.provisioner.spec import AwsOptions
 
@@ -228,11 +228,6 @@ class Resources:
         stale = sorted(admitted - wanted)  # after the new one, so that whoever moved is never locked out
         if stale:
             self._client().revoke_security_group_ingress(GroupId=group_id, IpPermissions=[_ssh_from(*stale)])
-
-
-def by_job(job_id: str) -> list[FilterTypeDef]:
-    """The filter that finds what belongs to a job."""
-    return [{"Name": f"tag:{TAG_JOB}", "Values": [job_id]}]
 
 
 def _ssh_from(*cidrs: str) -> IpPermissionTypeDef:

@@ -13,6 +13,7 @@ from cloudtrain.provisioner.adapters.aws_codes import NO_BUCKET
 from cloudtrain.provisioner.adapters.aws_errors import code_of, translate, translated
 from cloudtrain.provisioner.adapters.clients import Clients
 from cloudtrain.provisioner.adapters.ec2_resources import deleted
+from cloudtrain.provisioner.adapters.tagging import tags_of
 from cloudtrain.provisioner.adapters.terminating import of_one, terminate
 from cloudtrain.provisioner.errors import AccessError
 from cloudtrain.provisioner.names import TAG_JOB, TAG_OWNER
@@ -110,8 +111,7 @@ class AwsInventory:
 
     def _interfaces(self, region: str) -> Iterator[Thing]:
         for n in self._all(region, "describe_network_interfaces", "NetworkInterfaces"):
-            tags = _tags(n, "TagSet")
-            yield Thing(Kind.INTERFACE, n["NetworkInterfaceId"], region, tags, state=n["Status"])
+            yield Thing(Kind.INTERFACE, n["NetworkInterfaceId"], region, _tags(n), state=n["Status"])
 
     def _groups(self, region: str) -> Iterator[Thing]:
         for g in self._all(region, "describe_security_groups", "SecurityGroups"):
@@ -231,5 +231,5 @@ class AwsInventory:
                 yield from found[inside] if inside else [found]
 
 
-def _tags(shown: dict[str, Any], key: str = "Tags") -> tuple[tuple[str, str], ...]:
-    return tuple((tag["Key"], tag["Value"]) for tag in shown.get(key) or ())
+def _tags(shown: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(tags_of(shown).items())

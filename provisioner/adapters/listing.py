@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 
 from cloudtrain.provisioner.adapters.aws_errors import translated
 from cloudtrain.provisioner.adapters.coalesce import Backoff, Coalescer
+from cloudtrain.provisioner.adapters.tagging import tags_of
 from cloudtrain.provisioner.errors import CloudtrainError, CloudUnreachable, NotFound
 from cloudtrain.provisioner.model import MachineState
 from cloudtrain.provisioner.names import TAG_JOB
@@ -154,7 +155,7 @@ def _lives(instance: InstanceTypeDef) -> bool:
 def _job_of(instance: InstanceTypeDef) -> str:
     """The job that an instance's tag names; "" without one. Tags are "gradually disassociated" from a terminated
     instance (EC2 user guide, "Terminate your instance", read 2026-11), so a reply may show it without them."""
-    return next((tag["Value"] for tag in instance.get("Tags", []) if tag["Key"] == TAG_JOB), "")
+    return tags_of(instance).get(TAG_JOB, "")
 
 
 def batches(ids: Iterable[str], size: int) -> Iterator[list[str]]:

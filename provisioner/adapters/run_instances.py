@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudtrain.pricing.model import CapacityType
+from cloudtrain.provisioner.adapters.tagging import tags
 from cloudtrain.provisioner.charges import BASE_IOPS, iops
 from cloudtrain.provisioner.model import LaunchRequest
-from cloudtrain.provisioner.names import TAG_BUCKET, TAG_GENERATION, TAG_JOB, TAG_OWNER, TAG_TOKEN, job_name
+from cloudtrain.provisioner.names import TAG_BUCKET, TAG_GENERATION, TAG_TOKEN
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.literals import InstanceTypeType, ResourceTypeType
@@ -22,15 +23,6 @@ if TYPE_CHECKING:
         TagSpecificationTypeDef,
         TagTypeDef,
     )
-
-
-def tags(job_id: str, owner: str) -> list[TagTypeDef]:
-    """The tags of whatever belongs to a job. By them it is found, and by nothing else."""
-    return [
-        {"Key": "Name", "Value": job_name(job_id)},
-        {"Key": TAG_OWNER, "Value": owner},
-        {"Key": TAG_JOB, "Value": job_id},
-    ]
 
 
 def request(launch: LaunchRequest, *, subnet_id: str, security_group_id: str) -> RunInstancesRequestTypeDef:

@@ -18,7 +18,8 @@ from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.account import policies, setup_template
 from cloudtrain.provisioner.account.policies import MADE_AT_LAUNCH
 from cloudtrain.provisioner.account.setup_plan import ROLE, Document, Wanted, partition_of, wanted
-from cloudtrain.provisioner.adapters.run_instances import request, tags
+from cloudtrain.provisioner.adapters.run_instances import request
+from cloudtrain.provisioner.adapters.tagging import tags
 from cloudtrain.provisioner.localcloud.rights import Asked, verdict
 from tests.moto.test_run_instances import launch
 
