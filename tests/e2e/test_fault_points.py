@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults import interrupts, kill_points
-from tests.faults.kill_points import Stage, left_on_disk
+from tests.faults.kill_points import left_on_disk
 from tests.faults.points import Point
+from tests.faults.stage import Stage, chosen
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-points")]
 
@@ -38,7 +39,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def test_a_launch_whose_processes_are_killed_at_an_effect_ends_well_all_the_same(stage: Stage) -> None:
-    for point in [*kill_points.chosen(KILLS, 2, SEED), *OF_LAUNCH]:
+    for point in [*chosen(KILLS, 2, SEED), *OF_LAUNCH]:
         seen = kill_points.one_try(stage, point)
         assert (seen.met, seen.wrong) == (True, []), point
     assert left_on_disk(stage) == []

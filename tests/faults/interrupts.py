@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.faults.kill_points import Stage, chosen, faults_of, record_points
 from tests.faults.points import Point, fired
+from tests.faults.stage import Stage, chosen, faults_of, record_points
 
 END_S = 20.0
 QUESTION = b"Detach or stop?"

@@ -83,7 +83,7 @@ def _token() -> None:
 
 @_mutant("pool-in-token", "the token names the job alone, whatever pool is asked", Fault("interrupt", 100.0, x=120))
 def _pool_in_token() -> None:
-    pools.client_token = lambda job_id, generation, offering: f"ct-{job_id}"
+    pools.client_token = lambda job_id, generation, rest: f"ct-{job_id}"
 
 
 @_mutant(

@@ -132,10 +132,6 @@ class Simulation:
             who = f" {self.current.name}" if self.current is not None and len(self.homes) > 1 else ""
             self.history.append(f"{self.now - START_AT:8.1f}{who}  {text}")
 
-    @property
-    def recording(self) -> bool:
-        return self._recording
-
     # ---- time
 
     def wait(self, home: SimHome, seconds: float) -> None:
@@ -247,11 +243,6 @@ class Simulation:
         """The fault of a kind that is in force now."""
         since = self.now - START_AT
         return next((f for f in self._windows if f.kind == kind and f.at <= since < f.until), None)
-
-    def windows(self, kind: str) -> list[Fault]:
-        """All of them."""
-        since = self.now - START_AT
-        return [f for f in self._windows if f.kind == kind and f.at <= since < f.until]
 
     def troubled(self, *, hampered: bool = False) -> bool:
         """Whether anything that lasts is in force; ``hampered``: anything that keeps controllers from their work."""
