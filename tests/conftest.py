@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("cloudtrain", deadline=None)  # a busy computer is no fault of an example's
+settings.load_profile("cloudtrain")
 
 
 def _stays_here(host: object) -> bool:
