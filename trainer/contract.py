@@ -256,6 +256,7 @@ class AgentConfig:
     expect_gpus: int = 0
     grace_seconds: float = 30.0  # from a stop request to the kill, when no notice gives a deadline
     limit_s: float | None = None  # from the agent's start; past it: save, deliver, power off
+    limit_s_per_gb: float = 0.0  # what each GB (10^9 bytes) sent to the bucket takes off it: the traffic has its price
     limit: str = "max_run"  # which limit of the job's that is: "max_run" | "budget"
     limit_words: str = ""  # "the budget of $250": for the person
     sent_at: float = 0.0  # when this was sent, by the launching computer's clock; 0: not said

@@ -19,7 +19,7 @@ from cloudtrain.provisioner.controller.journal import see_ours
 from cloudtrain.provisioner.controller.reach import Reach, image_of
 from cloudtrain.provisioner.controller.takeover import keep_attempt, keep_snapshot, look
 from cloudtrain.provisioner.decide import effects as to
-from cloudtrain.provisioner.decide.allowance import machine_limit
+from cloudtrain.provisioner.decide.allowance import machine_limit, seconds_per_gb
 from cloudtrain.provisioner.decide.limits import limits_of
 from cloudtrain.provisioner.decide.outcomes import (
     Collected,
@@ -344,7 +344,8 @@ def _limit(record: JobRecord, attempt: Attempt, now: float) -> dict[str, Any]:
         seconds += now - attempt.started_at
     spec = record.spec
     words = f"the budget of ${spec.budget_usd}" if limit is EndReason.BUDGET else f"max_run of {spec.max_run_s:.0f} s"
-    return {"limit_s": seconds, "limit": "budget" if limit is EndReason.BUDGET else "max_run", "limit_words": words}
+    kept = {"limit_s": seconds, "limit": "budget" if limit is EndReason.BUDGET else "max_run", "limit_words": words}
+    return kept | {"limit_s_per_gb": seconds_per_gb(record, attempt) if limit is EndReason.BUDGET else 0.0}
 
 
 def _ship_timeout_s(snapshot: Path | None) -> float:

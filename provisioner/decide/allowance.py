@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from cloudtrain.pricing.model import Offering, Pool
+from cloudtrain.provisioner.charges import rates
 from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import Attempt, EndReason, JobRecord, Phase, PricePoint
@@ -98,6 +99,15 @@ def machine_limit(record: JobRecord, attempt: Attempt, now: float, limits: Limit
     )
     found = seconds_left(_saved(replace(record, attempts=alone), now, limits), now)
     return None if found is None else (max(0.0, found[0] - reserve_s(record, limits) + 2 * limits.poll_s), found[1])
+
+
+def seconds_per_gb(record: JobRecord, attempt: Attempt) -> float:
+    """For how long the attempt's machine could run for what a GB (10^9 bytes) from there to the bucket costs; 0.0 where
+    that is free, or its price not known."""
+    found = rates(record, attempt.pool.region)
+    usd = found.out_usd(record.region) if found is not None else None
+    hourly = attempt.prices[-1].usd_per_hour if attempt.prices else Decimal(0)
+    return float(usd / hourly * 3600) if usd is not None and hourly > 0 else 0.0
 
 
 def reserve_s(record: JobRecord, limits: Limits) -> float:

@@ -76,6 +76,8 @@ def test_a_checkpoint_that_goes_to_another_region_is_seen_ahead_with_its_price()
     assert allowance.reached(away, now, DEFAULT.reserve_s) is None
     assert allowance.near(away, now, DEFAULT) is EndReason.BUDGET, "the last checkpoint costs $0.10 to send"
     assert allowance.near(replace(record, rates=(rates,)), now, DEFAULT) is None, "in its own region it costs nothing"
+    assert allowance.seconds_per_gb(away, away.attempts[0]) == 100.0, "$0.01 of $0.36 an hour"
+    assert allowance.seconds_per_gb(record, record.attempts[0]) == 0.0
     kept, left = (allowance.machine_limit(r, r.attempts[0], now, DEFAULT) for r in (record, away))
     assert kept is not None and left is not None and left[0] < kept[0]
 

@@ -30,9 +30,9 @@ class Stops:
         self._places = places
         self._state = state
 
-    def look(self, notice: Interruption | None, *, fenced: bool, going_down: bool) -> None:
+    def look(self, notice: Interruption | None, *, fenced: bool, going_down: bool, sent_bytes: int) -> None:
         """Take up what asks now. ``notice``: EC2's, by the metadata service. ``fenced``: a newer generation exists.
-        ``going_down``: this machine shuts down. Never raises."""
+        ``going_down``: this machine shuts down. ``sent_bytes``: to the bucket so far. Never raises."""
         state, config, now = self._state, self._config, time.time()
         if notice is not None and state.taken_at is None:
             state.taken_at = notice.at
@@ -52,10 +52,14 @@ class Stops:
             self._ask(Stop(Reason.GOING_DOWN, now, now + min(GOING_DOWN_GRACE_S, config.grace_seconds)))
         elif self._places.stop.exists():  # its deadline is by another machine's clock: ours counts
             self._ask(Stop(Reason.STOP, now, now + config.grace_seconds))
-        elif config.limit_s is not None and time.monotonic() - state.started > config.limit_s:
+        elif config.limit_s is not None and self._spent_s(sent_bytes) > config.limit_s:
             words = f"{config.limit_words} is used up at step {state.progress.step}: raise it to go on"
             reason = Reason.BUDGET if config.limit == "budget" else Reason.MAX_RUN
             self._ask(Stop(reason, now, now + config.grace_seconds, words))
+
+    def _spent_s(self, sent_bytes: int) -> float:
+        """Of the limit: time, and traffic as the time that would cost as much."""
+        return time.monotonic() - self._state.started + sent_bytes / 1e9 * self._config.limit_s_per_gb
 
     def _ask(self, new: Stop) -> None:
         """A stop request: the file first. A job that saves by itself needs no more."""

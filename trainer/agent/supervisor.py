@@ -190,7 +190,8 @@ class Supervisor:
         self._see_barred()
         self._read_progress()
         notice = self._watcher.interruption if self._watcher is not None else None
-        self._stops.look(notice, fenced=self._courier.fenced, going_down=self.going_down)
+        courier = self._courier
+        self._stops.look(notice, fenced=courier.fenced, going_down=self.going_down, sent_bytes=courier.sent_bytes)
         if self._state.final:
             pass  # EC2 takes the machine; until then, show that we live
         elif self._state.verdict is not None:
