@@ -119,6 +119,7 @@ class Attempt:
     launch_asked_at: float | None = None  # RunInstances was called, or is about to be
     unknown_launches: int = 0  # how often the launch had no answer
     retry_at: float | None = None  # it is not asked again before
+    given_up: EndReason | None = None  # it is not asked again at all; a machine that it may have made is looked for
     instance_id: str | None = None
     spot_request_id: str | None = None
     launched_at: float | None = None  # its machine was made: volume and address are paid from here on

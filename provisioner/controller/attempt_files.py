@@ -10,12 +10,11 @@ import msgspec
 
 from cloudtrain.provisioner.adapters.keys import ed25519_pair
 from cloudtrain.provisioner.adapters.userdata import cloud_config
+from cloudtrain.provisioner.decide.limits import BOOT_DEADLINE_S
 from cloudtrain.provisioner.home import write_private
 from cloudtrain.provisioner.model import Attempt, Endpoint, Image, JobRecord
 from cloudtrain.provisioner.ports import Target
 from cloudtrain.provisioner.spec import AwsOptions
-
-BOOT_DEADLINE_S = 1800.0  # the machine ends itself when no controller has armed the later limit by then
 
 
 @dataclass(frozen=True, slots=True)

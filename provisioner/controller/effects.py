@@ -67,7 +67,6 @@ FENCE_TRIES = 10
 LIFETIME_S = 7 * 86400.0  # of a machine whose job has no limit: the dead-man switch's
 LIFETIME_SLACK_S = 3600.0
 FENCED = "Fenced"  # our own code: the checkpoints' pointer is of a newer generation
-SPENT_UNSEEN_S = 120.0  # the machine of a spent token is looked for so long
 T = TypeVar("T")
 INLINE_BYTES = 4_000_000  # a smaller snapshot is in the bucket before a pass would notice
 
@@ -146,7 +145,7 @@ class Effects:
 
     def _ask_for_machine(self, record: JobRecord, effect: to.Resolve | to.Launch) -> Outcome:
         attempt = _attempt(record, effect.generation)
-        asked = attempt.unknown_launches > 0 and attempt.launch_asked_at is not None
+        asked = before = isinstance(effect, to.Launch) and effect.again
         try:
             if isinstance(effect, to.Resolve):
                 image = image_of(attempt, record.spec.aws)
@@ -164,15 +163,15 @@ class Effects:
         except CloudUnreachable as error:
             return LaunchUnknown(attempt.generation, str(error), asked, broken=error.broken)
         except AttemptOver as error:
-            return self._spent(record, attempt, error)
+            return self._spent(record, attempt, error, asked=before)
         except CloudtrainError as error:
-            return refusal(attempt.generation, error)
+            return replace(refusal(attempt.generation, error), asked=before)
 
-    def _spent(self, record: JobRecord, attempt: Attempt, error: AttemptOver) -> Outcome:
+    def _spent(self, record: JobRecord, attempt: Attempt, error: AttemptOver, *, asked: bool) -> Outcome:
         """The attempt's token has made a machine before, in a pass whose end nobody saw: look it up by its tag. A new
         machine may be missing from lists for a while; an attempt whose machine never shows is over."""
         if error.code == FENCED:
-            return LaunchRefused(attempt.generation, str(error))
+            return LaunchRefused(attempt.generation, str(error), asked=asked)
         try:
             listed = self._reach.cloud.machines(record.job_id, [attempt.pool.region])
         except CloudUnreachable as silent:
@@ -180,10 +179,7 @@ class Effects:
         mine = next((m for m in listed if m.client_token == attempt.client_token), None)
         if mine is not None:
             return Launched(attempt.generation, mine)
-        now = self._reach.clock.now()
-        if now - (attempt.launch_asked_at or now) < SPENT_UNSEEN_S:
-            return LaunchUnknown(attempt.generation, f"{error}; its machine is not listed yet", asked=True)
-        return LaunchRefused(attempt.generation, str(error), EndReason.MACHINE_LOST, Scope.NONE)
+        return LaunchRefused(attempt.generation, str(error), EndReason.MACHINE_LOST, Scope.NONE, asked=True)
 
     def _request(self, record: JobRecord, attempt: Attempt) -> LaunchRequest:
         image = image_of(attempt, record.spec.aws)

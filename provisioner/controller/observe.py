@@ -43,6 +43,7 @@ class Observer:
         self._words_unknown: set[int] = set()
         self._targets: dict[int, Target] = {}
         self._looked_at: float | None = None
+        self._shown_at: float | None = None  # the newest look that the cloud answered
         self.trouble: str | None = None  # why the cloud could not be asked in the last pass
 
     def observe(self, record: JobRecord, wanted: str, *, cloud_gone: Callable[[], bool]) -> Observed:
@@ -58,11 +59,13 @@ class Observer:
                 return Observed(machines=None, wanted=wanted, cloud_gone=True)
             except CloudUnreachable as error:
                 machines, self.trouble = None, str(error)
-        seen = Observed(machines=machines, wanted=wanted, looked_at=self._looked_at)
+        seen = Observed(machines=machines, wanted=wanted, looked_at=self._shown_at)
         now = self._reach.clock.now()
         # A pause of ours, such as a suspended laptop, is no silence of theirs.
         gap_s = 0.0 if self._looked_at is None else min(max(0.0, now - self._looked_at), LOOK_GAP_S)
         self._looked_at = now
+        if machines is not None:
+            self._shown_at = now
         self._words_unknown.clear()
         if machines is not None:
             for attempt in record.attempts:

@@ -52,7 +52,7 @@ def absorb(record: JobRecord, outcome: Outcome, now: float, limits: Limits = DEF
     record, lines = conclude(record, old, new, now, limits)
     if isinstance(outcome, LaunchRefused) and outcome.reason in REFUSALS:
         record = leave_alone(record, old, outcome, now, limits)
-    if isinstance(outcome, LaunchUnknown) and new.phase is Phase.ENDED:
+    if isinstance(outcome, LaunchUnknown) and (new.phase is Phase.ENDED or new.given_up):
         scope = Scope.POOL if outcome.broken else Scope.REGION  # an outage or a throttle is the region's
         record = leave_alone(record, old, LaunchRefused(old.generation, outcome.detail, scope=scope), now, limits)
     return Decision(record, (), (*events, *lines))
@@ -66,8 +66,8 @@ def _absorb_attempt(old: Attempt, outcome: Outcome, now: float, limits: Limits) 
         case Launched(machine=machine):
             text = f"attempt {old.generation}: {machine.instance_id} at ${old.prices[0].usd_per_hour}/h"
             return at.launched(old, machine, now), (text,)
-        case LaunchRefused(detail=detail, reason=reason):
-            return at.ended(old, reason, detail, now), ()
+        case LaunchRefused(detail=detail, reason=reason, asked=asked):
+            return _given_up(old, reason, detail, now, limits, asked=asked)
         case LaunchUnknown():
             return _launch_unknown(old, outcome, now, limits)
         case Shipped() if old.started_at is not None:
@@ -92,7 +92,8 @@ def _launch_unknown(
     broken = outcome.broken and old.unknown_launches + 1 >= limits.broken_tries
     late = now - (old.launch_asked_at or old.claimed_at) > limits.launch_unknown_s
     if broken or (late and old.unknown_launches >= limits.unknown_tries):
-        return at.ended(old, EndReason.NO_CAPACITY, f"no answer to the launch: {outcome.detail}", now), ()
+        detail = f"no answer to the launch: {outcome.detail}"
+        return _given_up(old, EndReason.NO_CAPACITY, detail, now, limits, asked=outcome.asked)
     new = replace(
         old,
         unknown_launches=old.unknown_launches + 1,
@@ -101,3 +102,11 @@ def _launch_unknown(
     )
     first = (f"attempt {old.generation}: {outcome.detail}; asking again",) if old.unknown_launches == 0 else ()
     return new, first
+
+
+def _given_up(
+    old: Attempt, reason: EndReason, detail: str, now: float, limits: Limits, *, asked: bool
+) -> tuple[Attempt, tuple[str, ...]]:
+    words = f"{detail}; looking {limits.launch_unseen_s:.0f} s for a machine that an earlier asking may have made"
+    new = at.give_up(old, reason, detail, now, asked=asked)
+    return new, (f"attempt {old.generation}: {words}",) if asked else ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from cloudtrain.pricing.model import CapacityType
 from cloudtrain.provisioner.decide.effects import Admit, Effect, Launch, Reprice, RequestStop, Resolve, Ship, Terminate
-from cloudtrain.provisioner.decide.limits import Limits
+from cloudtrain.provisioner.decide.limits import BOOT_DEADLINE_S, Limits
 from cloudtrain.provisioner.model import (
     Attempt,
     EndReason,
@@ -52,6 +52,8 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
     if machine is not None and machine.state is MachineState.RUNNING and attempt.running_at is None:
         since = machine.launched_at if seen.looked_at is None else max(machine.launched_at, seen.looked_at)
         attempt = replace(attempt, running_at=min(now, since))  # at the earliest, where nobody looked for a while
+    if machine is not None and machine.state not in (MachineState.PENDING, MachineState.RUNNING):
+        attempt = _ran_unseen(attempt, now, seen.looked_at, limits)
     if attempt.phase is Phase.CLAIMED:
         return _claimed(attempt, machine, now, leaving, limits)
     if attempt.phase is Phase.ENDING:
@@ -100,6 +102,7 @@ def _claimed(attempt: Attempt, machine: Machine | None, now: float, leaving: End
     if machine is not None:  # launched by us in a pass whose end we did not see: adopted by its tag
         text = f"attempt {attempt.generation}: found its machine {machine.instance_id} running"
         return Step(launched(attempt, machine, now), (), (text,))
+    leaving = leaving or attempt.given_up
     if attempt.retry_at is not None and now < attempt.retry_at and leaving is None:
         return Step(attempt)
     if attempt.launch_asked_at is None:
@@ -109,10 +112,20 @@ def _claimed(attempt: Attempt, machine: Machine | None, now: float, leaving: End
             return Step(attempt, (Resolve(attempt.generation),))
         return Step(replace(attempt, launch_asked_at=now), (Launch(attempt.generation),))
     if leaving is not None:  # not asked again; what it made all the same shows by its tag
-        unseen = now - attempt.launch_asked_at > limits.launch_unseen_s
-        return Step(ended(attempt, leaving, None, now) if unseen else attempt)
+        since = now if attempt.unseen_since is None else attempt.unseen_since
+        if now - since > limits.launch_unseen_s:
+            return Step(ended(attempt, leaving, None, now))
+        return Step(replace(attempt, unseen_since=since))
     # Asked before, fate unknown: the same token again can't make a second machine, and tells what became of the first.
-    return Step(attempt, (Launch(attempt.generation),))
+    return Step(attempt, (Launch(attempt.generation, again=True),))
+
+
+def give_up(attempt: Attempt, reason: EndReason, detail: str, now: float, *, asked: bool) -> Attempt:
+    """An attempt that is not asked again: over at once, or, where it was ``asked`` without an answer, once the machine
+    that it may have made has not shown for long enough."""
+    if not asked:
+        return ended(attempt, reason, detail, now)
+    return replace(attempt, given_up=reason, end_detail=detail, unseen_since=None)
 
 
 def pinned(attempt: Attempt, image: FoundImage) -> Attempt:
@@ -133,6 +146,9 @@ def launched(attempt: Attempt, machine: Machine, now: float) -> Attempt:
     return replace(
         attempt,
         phase=Phase.BOOTING,
+        given_up=None,
+        end_detail=None,
+        unseen_since=None,
         instance_id=machine.instance_id,
         spot_request_id=machine.spot_request_id,
         launched_at=made_at,
@@ -256,7 +272,7 @@ def _ending(attempt: Attempt, machine: Machine | None, now: float, limits: Limit
     if machine is None:
         since = now if attempt.unseen_since is None else attempt.unseen_since
         if now - since > limits.gone_unseen_s:  # NotFound alone does not mean gone
-            return Step(ended(attempt, EndReason.MACHINE_LOST, None, now))
+            return Step(ended(_ran_unseen(attempt, now, None, limits), EndReason.MACHINE_LOST, None, now))
         return Step(replace(attempt, unseen_since=since), terminate(attempt))
     attempt = replace(attempt, unseen_since=None)  # each absence is judged by itself
     if machine.gone:
@@ -286,6 +302,8 @@ def _machine_went(
     """The machine is absent for good, shutting down or terminated, and not because we asked."""
     if machine is not None and not machine.gone:
         return Step(attempt if attempt.ended_at is not None else replace(attempt, ended_at=now))
+    if machine is None:
+        attempt = _ran_unseen(attempt, now, None, limits)
     attempt = _departed(attempt, report, now, limits)
     if machine is not None:
         attempt = replace(attempt, ended_by_cloud=_ended_by_cloud(machine))
@@ -311,9 +329,12 @@ def _machine_went(
 
 def _departed(attempt: Attempt, report: AgentStatus | None, now: float, limits: Limits) -> Attempt:
     """The attempt whose machine is gone, and when that was: as we saw it, or, where nobody looked for hours, soon after
-    its agent's last sign of life."""
+    its agent's last sign of life, or when it ended itself for want of an agent."""
     ended_at = now if attempt.ended_at is None else attempt.ended_at
     gone_at = now
+    if report is None and attempt.phase is Phase.BOOTING:
+        last_at = _asked_at(attempt) + BOOT_DEADLINE_S
+        ended_at, gone_at = min(ended_at, last_at), min(gone_at, last_at)
     if report is not None:
         last_at = max(report.heartbeat_at + limits.departed_s, attempt.launched_at or attempt.claimed_at)
         ended_at, gone_at = min(ended_at, last_at), min(gone_at, last_at)
@@ -321,6 +342,15 @@ def _departed(attempt: Attempt, report: AgentStatus | None, now: float, limits: 
     if running_at is None and report is not None:  # it ran while nobody looked
         running_at = attempt.launched_at or attempt.claimed_at
     return replace(attempt, running_at=running_at, ended_at=ended_at, gone_at=gone_at)
+
+
+def _ran_unseen(attempt: Attempt, now: float, looked_at: float | None, limits: Limits) -> Attempt:
+    """A machine that went, and that nobody saw run: charged from its launch on, except where somebody looked all the
+    while. ``looked_at``: None where a look would have shown nothing."""
+    watched = looked_at is not None and now - looked_at <= limits.unlooked_s
+    if attempt.running_at is not None or attempt.launched_at is None or attempt.ended_at is not None or watched:
+        return attempt
+    return replace(attempt, running_at=attempt.launched_at)
 
 
 def _ended_by_cloud(machine: Machine) -> bool:

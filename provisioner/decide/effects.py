@@ -16,9 +16,11 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Fence the checkpoints' pointer under the generation, then start the machine."""
+    """Fence the checkpoints' pointer under the generation, then start the machine. ``again``: it was asked before, and
+    nobody knows what came of it."""
 
     generation: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+BOOT_DEADLINE_S = 1800.0
+"""From the asking on: a machine whose later limit no controller has armed by then ends itself (its user data)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -11,7 +14,7 @@ class Limits:
 
     launch_unknown_s: float = 300  # a launch without an answer is given up, with its region
     unknown_tries: int = 5  # and not before it was asked so often: this computer may have slept in between
-    launch_unseen_s: float = 120  # when the job is leaving: a launch without an answer that shows no machine
+    launch_unseen_s: float = 120  # a launch without an answer that is not asked again, and shows no machine
     retry_s: float = 2.0  # between two askings; doubled with each unknown answer
     retry_most_s: float = 30.0
     broken_tries: int = 5  # of a launch that the cloud answers with a fault of its own: then the next pool
@@ -34,6 +37,7 @@ class Limits:
     lasting_s: float = 24 * 3600  # one that refused for what does not change within hours
     recovery_wait_s: float = 24 * 3600  # how long a job that ran waits for capacity
     closing_tries: int = 300  # of bringing results home and sweeping, seconds apart
+    unlooked_s: float = 20  # without a look, a machine may have begun to run, and have ended, unseen
     departed_s: float = 120  # from an agent's last sign of life, one a minute, to its machine being gone
     words_unknown_s: float = 600  # a machine is gone and the bucket does not answer what it said last
     reprice_s: float = 3600  # the price is read anew each hour of a machine's life
@@ -47,7 +51,7 @@ class Limits:
 
 DEFAULT = Limits()
 # Machines of the embedded cloud start and save within seconds, and are looked at twice a second.
-LOCAL = replace(DEFAULT, poll_s=0.5, reserve_s=15.0, boot_guess_s=10.0)
+LOCAL = replace(DEFAULT, launch_unseen_s=15.0, poll_s=0.5, reserve_s=15.0, boot_guess_s=10.0)
 
 
 def limits_of(cloud: str) -> Limits:

@@ -29,13 +29,15 @@ class Launched:
 @dataclass(frozen=True, slots=True)
 class LaunchRefused:
     """The launch was refused. ``reason``: what its attempt ended for. ``scope``: which pools would say the same, for
-    minutes, or for a day where ``lasting``."""
+    minutes, or for a day where ``lasting``. ``asked``: it was asked before without an answer, so a machine may
+    exist all the same."""
 
     generation: int
     detail: str
     reason: EndReason = EndReason.NO_CAPACITY
     scope: Scope = Scope.POOL
     lasting: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def _schedules(seed: int, count: int, processes: int, *, as_json: bool) -> int:
         print(f"\n{failed.violation.invariant}: {failed.violation.text}\n{history}", file=sys.stderr)
     if shown:
         document["failed"] = shown
+        document["seeds"] = sorted(failed.seed for failed in total.failed)
     if as_json:
         print(json.dumps(document))
     else:

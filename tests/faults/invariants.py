@@ -21,7 +21,7 @@ OWNED_WITHIN_S = 120.0 + 60.0  # with a controller up; a minute for the coarse p
 IDLE_AT_MOST_S = 1800.0 + 60.0
 RUNNING_WITHIN_S = 1800.0 + 120.0
 SLACK_S = 25.0
-OVER_AT_MOST_S = 30.0
+OVER_AT_MOST_S = 45.0  # after trouble a controller pauses for 32 s
 PRICE = "0.25"  # of a spot pool, where a schedule does not move it
 PRIVATE = "PRIVATE cloudtrain"  # how the simulator's client keys begin
 
@@ -89,7 +89,8 @@ class Watch:
         mine = self.driver()
         if mine is None or not mine.status.final:
             return False
-        return self.record is None or self.record.status.final
+        unspent = mine.outcome is EndReason.REFUSED and self.record is not None and not self.record.attempts
+        return self.record is None or self.record.status.final or unspent
 
     def never_was(self) -> bool:
         """Whether the job was lost with its only home before anything of it was anywhere else."""

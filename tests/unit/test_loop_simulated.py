@@ -10,7 +10,9 @@ import pytest
 
 from cloudtrain.provisioner.controller import takeover
 from cloudtrain.provisioner.controller.journal import DrivenElsewhere
-from cloudtrain.provisioner.errors import CloudUnreachable, PoolUnavailable, RemoteError
+from cloudtrain.provisioner.decide.limits import BOOT_DEADLINE_S
+from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, PoolUnavailable, RemoteError
+from cloudtrain.provisioner.ledger import bill
 from cloudtrain.provisioner.model import JobStatus, Machine
 from cloudtrain.provisioner.ports import RunResult, Target
 from tests.bench import Bench, nothing_left
@@ -155,3 +157,59 @@ def test_a_home_that_wakes_after_another_ended_the_job_clears_away_what_it_just_
     with pytest.raises(DrivenElsewhere):
         bench.loop().run()
     nothing_left(world)
+
+
+@pytest.mark.parametrize(
+    "refusal", [PoolUnavailable("none", code="InsufficientInstanceCapacity"), AccessError("UnauthorizedOperation")]
+)
+def test_a_refusal_does_not_end_a_launch_that_may_have_made_a_machine(
+    bench: Bench, world: World, refusal: Exception
+) -> None:
+    world.cloud.hidden_s = 100.0
+    world.cloud.faults.add("launch", CloudUnreachable("time-out"), when="after")
+    bench.run(until=lambda: bool(world.cloud.instances))
+    world.cloud.faults.add("prepare", refusal)
+    record = bench.run()
+    assert (record.status, len(record.attempts), len(world.cloud.instances)) == (JobStatus.SUCCEEDED, 1, 1)
+    assert "looking 120 s for a machine that an earlier asking may have made" in bench.events()
+
+
+def test_a_launch_without_an_answer_is_looked_for_before_the_next_pool_is_asked(bench: Bench, world: World) -> None:
+    world.cloud.hidden_s = 400.0
+    world.cloud.faults.add("launch", CloudUnreachable("time-out"), when="after", times=12)
+    bench.run(until=lambda: world.cloud.count("launch") >= 6)
+    record = bench.run()
+    assert (record.status, len(record.attempts), len(world.cloud.instances)) == (JobStatus.SUCCEEDED, 1, 1)
+
+
+def test_a_controller_that_died_while_it_asked_does_not_take_a_refusal_for_the_end(bench: Bench, world: World) -> None:
+    class Died(BaseException):
+        pass
+
+    world.cloud.hidden_s = 100.0
+    world.cloud.faults.add("launch", Died(), when="after")
+    with pytest.raises(Died):
+        bench.run()
+    world.cloud.faults.add("prepare", PoolUnavailable("none", code="InsufficientInstanceCapacity"))
+    record = bench.run()
+    assert (record.status, len(record.attempts), len(world.cloud.instances)) == (JobStatus.SUCCEEDED, 1, 1)
+
+
+def test_a_machine_that_ran_and_went_while_nobody_looked_is_charged(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: bool(world.cloud.instances))
+    (first,) = world.cloud.instances.values()
+    world.clock.advance(20_000)
+    del world.cloud.instances[first.instance_id]
+    record = bench.run(until=lambda: len(bench.store.get(bench.record.job_id).record.attempts) == 2)
+    assert bill(record, world.clock.now()).lines[0].seconds == BOOT_DEADLINE_S
+
+
+def test_a_machine_counts_from_the_last_look_that_the_cloud_answered(bench: Bench, world: World) -> None:
+    bench.run(until=lambda: bool(world.cloud.instances))
+    world.cloud.faults.add("machines", CloudUnreachable("no answer"), times=100)
+    bench.run(until=lambda: not world.cloud.faults.pending("machines"))
+    record = bench.run(until=lambda: bench.store.get(bench.record.job_id).record.attempts[0].running_at is not None)
+    (first,) = world.cloud.instances.values()
+    running_at = record.attempts[0].running_at
+    assert running_at is not None
+    assert running_at <= first.running_at
