@@ -141,6 +141,7 @@ def need(record: JobRecord, offering: Offering, now: float, limits: Limits, pric
     seconds = need_s(record, limits)
     if price is None:
         price = _known_price(record, offering.pool, now, limits) or offering.price_per_hour.amount
+    checkpoint = max((a.received_bytes for a in record.attempts), default=0)  # as large as what was restored before
     trial = Attempt(
         generation=record.generation + 1,
         pool=offering.pool,
@@ -153,6 +154,8 @@ def need(record: JobRecord, offering: Offering, now: float, limits: Limits, pric
         root_gib=max((a.root_gib or 0 for a in record.attempts), default=0) or _ROOT_GIB,
         instance_id="",
         mounted_bytes=sum(mount.bytes for mount in record.mounts),
+        received_bytes=checkpoint,
+        sent_bytes=checkpoint,
     )
     return Need(seconds, bill(replace(record, attempts=(trial,), home_bytes=0), now + seconds).usd)
 

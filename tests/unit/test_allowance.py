@@ -106,6 +106,16 @@ def test_a_price_that_was_paid_lately_counts_more_than_the_plans() -> None:
     assert allowance.need(record, OFFERINGS[0], BEGIN + 7200, DEFAULT).usd == Decimal("0.0300")
 
 
+def test_a_machine_in_another_region_takes_what_its_checkpoint_costs_to_fetch_and_to_send() -> None:
+    no, here = Decimal(0), OFFERINGS[0].pool.region
+    there = Rates("eu-west-1", no, no, no, no, ((here, Decimal("0.02")),), date(2026, 11, 1), "")
+    back = Rates(here, no, no, no, no, (("eu-west-1", Decimal("0.01")),), date(2026, 11, 1), "")
+    before = replace(over(1, 1000, EndReason.INTERRUPTED), received_bytes=10 * 10**9)
+    record = replace(limited(before), region="eu-west-1", rates=(there, back))
+    free = allowance.need(replace(record, region=here), OFFERINGS[0], BEGIN + 7200, DEFAULT)
+    assert allowance.need(record, OFFERINGS[0], BEGIN + 7200, DEFAULT).usd == free.usd + Decimal("0.30")
+
+
 def test_what_does_not_fit_says_what_is_left_and_what_it_would_take() -> None:
     record = limited(over(1, 1000, EndReason.INTERRUPTED), budget_usd=Decimal("0.11"))
     found = allowance.short(record, OFFERINGS[0], BEGIN + 1000, DEFAULT)
