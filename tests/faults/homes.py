@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, fields, replace
-from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -228,6 +227,7 @@ _ACTIVE: list[Simulation] = []
 def install(sim: Simulation) -> None:
     """Point the controller's wiring at a run; the slow and unimportant is replaced: key generation, YAML, tars."""
     _ACTIVE[:] = [sim]
+    _PAIRS.clear()
 
 
 def _home(home: Home) -> SimHome:
@@ -285,25 +285,44 @@ def _bundle(
     return io.BytesIO(json.dumps({"config": sent, "secrets": dict(secrets or {})}).encode())
 
 
-_SLOTS: dict[type, tuple[Any, tuple[tuple[str, Any], ...]]] = {}
+_COPIES: dict[type, tuple[Callable[[Any], Any], dict[str, Callable[[Any, Any], None]]] | None] = {}
+
+
+def _copier(kind: type) -> tuple[Callable[[Any], Any], dict[str, Callable[[Any, Any], None]]] | None:
+    """What copies a frozen dataclass with slots, field by field, and what sets one; None for any other."""
+    if "__slots__" not in vars(kind) or hasattr(kind, "__post_init__"):
+        return None
+    puts = {field.name: getattr(kind, field.name).__set__ for field in fields(kind)}
+    names = {f"put_{name}": put for name, put in puts.items()} | {"made": object.__new__, "kind": kind}
+    lines = ["def copy(old):", " new = made(kind)", *(f" put_{name}(new, old.{name})" for name in puts), " return new"]
+    exec("\n".join(lines), names)
+    return names["copy"], puts  # type: ignore[return-value]
 
 
 def _replaced(old: Any, /, **changes: Any) -> Any:
-    """As ``dataclasses.replace`` has it, and quick, for a dataclass with slots and nothing to do after its making."""
+    """As ``dataclasses.replace`` has it, and quick."""
     kind = type(old)
-    if kind not in _SLOTS:
-        names = [field.name for field in fields(kind)]
-        plain = hasattr(kind, "__slots__") and not hasattr(kind, "__post_init__") and len(names) > 1
-        slots = tuple((name, getattr(kind, name).__set__) for name in names) if plain else ()
-        _SLOTS[kind] = (attrgetter(*names) if plain else None, slots)
-    values, slots = _SLOTS[kind]
-    if values is None:
+    if kind not in _COPIES:
+        _COPIES[kind] = _copier(kind)
+    found = _COPIES[kind]
+    if found is None:
         return replace(old, **changes)
-    new = object.__new__(kind)
-    for (name, put), value in zip(slots, values(old), strict=True):
-        put(new, changes.pop(name) if name in changes else value)
-    assert not changes, f"{kind} has no {changes}"
+    new = found[0](old)
+    for name, value in changes.items():
+        found[1][name](new, value)
     return new
+
+
+_PAIRS: dict[tuple[Path, str], attempt_files.Pair] = {}
+_make_pair = AttemptFiles._pair
+
+
+def _kept_pair(self: AttemptFiles, name: str, comment: str) -> attempt_files.Pair:
+    """A pair is written once and never changes: it is not read again each time."""
+    key = (self._dir, name)
+    if key not in _PAIRS:
+        _PAIRS[key] = _make_pair(self, name, comment)
+    return _PAIRS[key]
 
 
 def _at_once(name: str, work: Callable[[], Any]) -> Future[Any]:
@@ -321,6 +340,7 @@ def replace_slow_parts() -> None:
     here: list[tuple[Any, str, Any]] = [
         (controller_main, "wire", _wire),
         (attempt_files, "ed25519_pair", _pair),
+        (AttemptFiles, "_pair", _kept_pair),
         (attempt_files, "cloud_config", _cloud_config),
         (effects, "bundle", _bundle),
         (effects, "_aside", _at_once),
