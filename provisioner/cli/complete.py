@@ -69,7 +69,7 @@ JOB_COMMANDS = {
     "ssh": live_job,
     "tunnel": live_job,
     "stop": live_job,
-    "resume": live_job,
+    "resume": any_job,
     "down": live_job,
     "cost": any_job,
 }

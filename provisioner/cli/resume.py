@@ -9,7 +9,7 @@ import click
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli import jobs, limits
 from cloudtrain.provisioner.cli.attend import attend, detached
-from cloudtrain.provisioner.cli.complete import live_job
+from cloudtrain.provisioner.cli.complete import any_job
 from cloudtrain.provisioner.cli.sshing import require_way
 from cloudtrain.provisioner.cli.words import say
 from cloudtrain.provisioner.decide import again
@@ -24,7 +24,7 @@ from cloudtrain.provisioner.spec import JobSpec
 
 
 @click.command("resume", short_help="Go on with a stopped job from its last checkpoint.")
-@click.argument("job", metavar="JOB", shell_complete=live_job)
+@click.argument("job", metavar="JOB", shell_complete=any_job)
 @click.option("--budget", metavar="USD", help="Instead of the job's own; what is spent already counts.")
 @click.option("--max-run", metavar="TIME", help="Instead of the job's own; what has run already counts.")
 @click.option("--max-wait", metavar="TIME", help="Instead of the job's own.")

@@ -143,22 +143,22 @@ def test_json_comes_last_and_alone(world: World, job_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "outcome", "code"),
+    ("status", "outcome", "code", "then"),
     [
-        (JobStatus.FAILED, EndReason.JOB_FAILED, 100),
-        (JobStatus.FAILED, EndReason.NO_CAPACITY, 4),
-        (JobStatus.FAILED, EndReason.CLOUD_LOST, 1),
-        (JobStatus.CANCELLED, EndReason.CANCELLED, 103),
+        (JobStatus.FAILED, EndReason.JOB_FAILED, 100, "logs"),
+        (JobStatus.FAILED, EndReason.NO_CAPACITY, 4, "resume"),
+        (JobStatus.FAILED, EndReason.CLOUD_LOST, 1, "logs"),
+        (JobStatus.CANCELLED, EndReason.CANCELLED, 103, "logs"),
     ],
 )
 def test_the_exit_code_tells_how_the_job_ended(
-    world: World, job_file: Path, status: JobStatus, outcome: EndReason, code: int
+    world: World, job_file: Path, status: JobStatus, outcome: EndReason, code: int, then: str
 ) -> None:
     world.script = [ends(status=status, outcome=outcome, detail="exit 1: see the log")]
     got, _, err = world.run("launch", job_file, "--cloud", "local", "--yes")
     assert got == code
     assert f"{status}: exit 1: see the log" in err
-    assert "next: `cloudtrain logs digits-" in err
+    assert f"next: `cloudtrain {then} digits-" in err
 
 
 def test_detach_says_the_id_and_how_to_go_on(world: World, job_file: Path) -> None:
