@@ -18,7 +18,8 @@ def at_most(found: AtMost) -> list[str]:
         parts.append(f"{_written(found['budget_usd'])} by its budget")
     if found["max_run_s"] is not None and found["max_run_usd"] is not None:
         time = f"{duration(found['max_run_s'])} of machine time by max_run"
-        parts.append(time if found["budget_usd"] is not None else f"{time}, {dollars(found['max_run_usd'])} here")
+        worst = f"{dollars(found['max_run_usd'])} for machines at today's prices"
+        parts.append(time if found["budget_usd"] is not None else f"{time}, {worst}")
     lines = [f"at most {', '.join(parts)}"] if parts else []
     if found["max_wait_s"] is not None:
         lines.append(f"it waits for a machine for {duration(found['max_wait_s'])} at most, each time")
