@@ -66,6 +66,7 @@ STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
 LIFETIME_S = 7 * 86400.0  # of a machine whose job has no limit: the dead-man switch's
 LIFETIME_SLACK_S = 3600.0
+LET_GO_TRIES, LET_GO_PAUSE_S = 30, 5.0  # of clearing away: a new machine may not be known yet, and ends within minutes
 FENCED = "Fenced"  # our own code: the checkpoints' pointer is of a newer generation
 T = TypeVar("T")
 INLINE_BYTES = 4_000_000  # a smaller snapshot is in the bucket before a pass would notice
@@ -78,6 +79,7 @@ class Effects:
         self._reach = reach
         self._keeping: Future[None] | None = None  # the snapshot's way into the bucket
         self._shipping: dict[int, Future[Outcome]] = {}  # by generation
+        self._made: list[tuple[str, str]] = []  # region and id of each machine that was launched here
 
     def perform(self, record: JobRecord, effect: to.Effect) -> Outcome | None:
         """Do it. None: done, or unknown; the next pass looks and asks again. Raises CloudGone, and any other
@@ -91,8 +93,22 @@ class Effects:
         """Another home drives the job. Where it has ended it already, nobody else would clear away what was made here
         since: this computer may have slept between looking and making it."""
         with contextlib.suppress(CloudtrainError):
-            if look(self._reach.objects, record.job_id).record.status.final and record.regions:
-                self._reach.cloud.sweep(record.job_id, record.regions)
+            if not record.regions or not look(self._reach.objects, record.job_id).record.status.final:
+                return
+            for _ in range(LET_GO_TRIES):
+                if self._cleared(record):
+                    return
+                self._reach.clock.sleep(LET_GO_PAUSE_S)
+
+    def _cleared(self, record: JobRecord) -> bool:
+        """Whether the machines that were made here are shown as gone, and what is beside them is."""
+        cloud = self._reach.cloud
+        with contextlib.suppress(CloudtrainError):
+            for region, instance_id in self._made:
+                cloud.terminate(region, [instance_id])
+            gone = {m.instance_id for m in cloud.machines(record.job_id, record.regions) if m.gone}
+            return not cloud.sweep(record.job_id, record.regions) and gone.issuperset(made for _, made in self._made)
+        return False
 
     def _perform(self, record: JobRecord, effect: to.Effect) -> Outcome | None:
         match effect:
@@ -159,7 +175,9 @@ class Effects:
             see_ours(record, self._reach.objects)
             keep_attempt(record, attempt.generation, self._reach.objects, self._reach.job_dir)
             asked = True
-            return Launched(attempt.generation, self._reach.cloud.launch(request))
+            machine = self._reach.cloud.launch(request)
+            self._made.append((attempt.pool.region, machine.instance_id))
+            return Launched(attempt.generation, machine)
         except CloudUnreachable as error:
             return LaunchUnknown(attempt.generation, str(error), asked, broken=error.broken)
         except AttemptOver as error:

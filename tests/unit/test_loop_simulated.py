@@ -13,7 +13,7 @@ from cloudtrain.provisioner.controller.journal import DrivenElsewhere
 from cloudtrain.provisioner.decide.limits import BOOT_DEADLINE_S
 from cloudtrain.provisioner.errors import AccessError, CloudUnreachable, PoolUnavailable, RemoteError
 from cloudtrain.provisioner.ledger import bill
-from cloudtrain.provisioner.model import JobStatus, Machine
+from cloudtrain.provisioner.model import JobStatus, LaunchRequest, Machine
 from cloudtrain.provisioner.ports import RunResult, Target
 from tests.bench import Bench, nothing_left
 from tests.fake_agent import World
@@ -213,3 +213,28 @@ def test_a_machine_counts_from_the_last_look_that_the_cloud_answered(bench: Benc
     running_at = record.attempts[0].running_at
     assert running_at is not None
     assert running_at <= first.running_at
+
+
+def test_a_home_that_slept_while_it_asked_ends_the_machine_that_nobody_drives_any_more(
+    tmp_path: Path, bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(until=lambda: bench.record.job_id in {key.split("/")[1] for key in world.objects.objects})
+    launch = world.cloud.launch
+
+    def asleep(request: LaunchRequest) -> Machine:
+        monkeypatch.setattr(world.cloud, "launch", launch)
+        found = takeover.look(world.objects, bench.record.job_id)
+        there = Bench(tmp_path / "b", world)
+        taken = takeover.take(found, "another-home", tmp_path / "there", world.objects)
+        there.store.put(taken.record, taken.etag)
+        there.store.want(bench.record.job_id, "cancel")
+        assert there.run().status is JobStatus.CANCELLED
+        world.cloud.hidden_s = 20.0
+        return launch(request)  # the first home wakes, in the middle of its request
+
+    (tmp_path / "b").mkdir()
+    monkeypatch.setattr(world.cloud, "launch", asleep)
+    with pytest.raises(DrivenElsewhere):
+        bench.loop().run()
+    assert len(world.cloud.instances) == 1
+    nothing_left(world)
