@@ -210,6 +210,8 @@ class SimHome:
             return False
         self.pending.remove("adopt")
         self.sim.log(f"** home {self.name} has taken the job over")
+        if self.store.get(JOB_ID).wanted == "stop":  # a wish to resume was the other home's own
+            self.sim.watch.wanted("stop")
         return True
 
     def reach(self) -> Reach:
