@@ -298,7 +298,7 @@ def _copier(kind: type) -> tuple[Callable[[Any], Any], dict[str, Callable[[Any, 
     names = {f"put_{name}": put for name, put in puts.items()} | {"made": object.__new__, "kind": kind}
     lines = ["def copy(old):", " new = made(kind)", *(f" put_{name}(new, old.{name})" for name in puts), " return new"]
     exec("\n".join(lines), names)
-    return names["copy"], puts  # type: ignore[return-value]
+    return names["copy"], puts
 
 
 def _replaced(old: Any, /, **changes: Any) -> Any:
