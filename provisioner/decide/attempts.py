@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cloudtrain.pricing.model import CapacityType
+from cloudtrain.provisioner.decide.departures import asked_at, departed, ended_by_cloud, ran_unseen
 from cloudtrain.provisioner.decide.effects import Admit, Effect, Launch, Reprice, RequestStop, Resolve, Ship, Terminate
-from cloudtrain.provisioner.decide.limits import BOOT_DEADLINE_S, Limits
+from cloudtrain.provisioner.decide.limits import Limits
 from cloudtrain.provisioner.model import (
     Attempt,
     EndReason,
@@ -53,7 +54,7 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
         since = machine.launched_at if seen.looked_at is None else max(machine.launched_at, seen.looked_at)
         attempt = replace(attempt, running_at=min(now, since))  # at the earliest, where nobody looked for a while
     if machine is not None and machine.state not in (MachineState.PENDING, MachineState.RUNNING):
-        attempt = _ran_unseen(attempt, now, seen.looked_at, limits)
+        attempt = ran_unseen(attempt, now, seen.looked_at, limits)
     if attempt.phase is Phase.CLAIMED:
         return _claimed(attempt, machine, now, leaving, limits)
     if attempt.phase is Phase.ENDING:
@@ -155,11 +156,6 @@ def launched(attempt: Attempt, machine: Machine, now: float) -> Attempt:
     )
 
 
-def _asked_at(attempt: Attempt) -> float:
-    """When its machine was made, as far as is known: this computer may have slept since the claim."""
-    return max(attempt.claimed_at, attempt.launch_asked_at or 0.0, attempt.launched_at or 0.0)
-
-
 def _booting(attempt: Attempt, machine: Machine, now: float, leaving: EndReason | None, limits: Limits) -> Step:
     if leaving is not None:
         return end(attempt, leaving, None, now)
@@ -168,7 +164,7 @@ def _booting(attempt: Attempt, machine: Machine, now: float, leaving: EndReason 
         if attempt.notice_at is not None and now - attempt.notice_at > limits.notice_grace_s:
             return end(attempt, EndReason.INTERRUPTED, "EC2 gave notice and did not take the machine", now)
         return Step(attempt)
-    if now - _asked_at(attempt) > limits.boot_s:
+    if now - asked_at(attempt) > limits.boot_s:
         minutes = limits.boot_s / 60
         return end(attempt, EndReason.BOOT_TIMEOUT, f"no agent {minutes:.0f} min after the launch", now)
     if machine.state is MachineState.RUNNING and machine.addressed:
@@ -272,7 +268,7 @@ def _ending(attempt: Attempt, machine: Machine | None, now: float, limits: Limit
     if machine is None:
         since = now if attempt.unseen_since is None else attempt.unseen_since
         if now - since > limits.gone_unseen_s:  # NotFound alone does not mean gone
-            return Step(ended(_ran_unseen(attempt, now, None, limits), EndReason.MACHINE_LOST, None, now))
+            return Step(ended(ran_unseen(attempt, now, None, limits), EndReason.MACHINE_LOST, None, now))
         return Step(replace(attempt, unseen_since=since), terminate(attempt))
     attempt = replace(attempt, unseen_since=None)  # each absence is judged by itself
     if machine.gone:
@@ -287,7 +283,7 @@ def _looked_for(attempt: Attempt, machine: Machine | None, now: float, limits: L
     if machine is not None:
         return replace(attempt, unseen_since=None), False  # each absence is judged by itself
     since = now if attempt.unseen_since is None else attempt.unseen_since
-    doubted = now - _asked_at(attempt) < limits.unseen_s or now - since < limits.gone_unseen_s
+    doubted = now - asked_at(attempt) < limits.unseen_s or now - since < limits.gone_unseen_s
     return replace(attempt, unseen_since=since), doubted
 
 
@@ -303,19 +299,17 @@ def _machine_went(
     if machine is not None and not machine.gone:
         return Step(attempt if attempt.ended_at is not None else replace(attempt, ended_at=now))
     if machine is None:
-        attempt = _ran_unseen(attempt, now, None, limits)
-    attempt = _departed(attempt, report, now, limits)
+        attempt = ran_unseen(attempt, now, None, limits)
+    attempt = departed(attempt, report, now, limits)
     if machine is not None:
-        attempt = replace(attempt, ended_by_cloud=_ended_by_cloud(machine))
+        attempt = replace(attempt, ended_by_cloud=ended_by_cloud(machine))
     if report is not None and report.phase == "done":
         return Step(ended(attempt, EndReason.SUCCEEDED, None, now))
     if report is not None and report.phase == "failed":
         return Step(ended(attempt, _fault(report, attempt), report.error, now))
     if leaving is not None and attempt.stop_asked_at is not None:
         return Step(ended(attempt, leaving, None, now))  # it stopped as it was asked, and powered off
-    if (
-        machine is None
-    ):  # EC2 shows an ended one for about an hour; a spot machine that went unseen was taken, most likely
+    if machine is None:  # EC2 shows an ended one for an hour: a spot machine that went unseen was taken, most likely
         spot = attempt.pool.capacity_type is CapacityType.SPOT
         reason = EndReason.INTERRUPTED if spot else EndReason.MACHINE_LOST
         return Step(ended(attempt, reason, "the cloud shows the machine no more", now))
@@ -325,37 +319,6 @@ def _machine_went(
     if machine.taken_by_cloud:
         return Step(ended(attempt, EndReason.INTERRUPTED, machine.state_reason or words, now))
     return Step(ended(attempt, EndReason.MACHINE_LOST, words, now))
-
-
-def _departed(attempt: Attempt, report: AgentStatus | None, now: float, limits: Limits) -> Attempt:
-    """The attempt whose machine is gone, and when that was: as we saw it, or, where nobody looked for hours, soon after
-    its agent's last sign of life, or when it ended itself for want of an agent."""
-    ended_at = now if attempt.ended_at is None else attempt.ended_at
-    gone_at = now
-    if report is None and attempt.phase is Phase.BOOTING:
-        last_at = _asked_at(attempt) + BOOT_DEADLINE_S
-        ended_at, gone_at = min(ended_at, last_at), min(gone_at, last_at)
-    if report is not None:
-        last_at = max(report.heartbeat_at + limits.departed_s, attempt.launched_at or attempt.claimed_at)
-        ended_at, gone_at = min(ended_at, last_at), min(gone_at, last_at)
-    running_at = attempt.running_at
-    if running_at is None and report is not None:  # it ran while nobody looked
-        running_at = attempt.launched_at or attempt.claimed_at
-    return replace(attempt, running_at=running_at, ended_at=ended_at, gone_at=gone_at)
-
-
-def _ran_unseen(attempt: Attempt, now: float, looked_at: float | None, limits: Limits) -> Attempt:
-    """A machine that went, and that nobody saw run: charged from its launch on, except where somebody looked all the
-    while. ``looked_at``: None where a look would have shown nothing."""
-    watched = looked_at is not None and now - looked_at <= limits.unlooked_s
-    if attempt.running_at is not None or attempt.launched_at is None or attempt.ended_at is not None or watched:
-        return attempt
-    return replace(attempt, running_at=attempt.launched_at)
-
-
-def _ended_by_cloud(machine: Machine) -> bool:
-    """Whether EC2 itself ended it. One that powered itself off after a notice was ended from inside, and is paid."""
-    return machine.taken_by_cloud and not (machine.state_reason or "").startswith("Client.")
 
 
 def _fault(report: AgentStatus, attempt: Attempt) -> EndReason:
