@@ -188,7 +188,7 @@ def _live_jobs(entry: Entry, home: Home) -> list[str]:
 
 def _destroy(it: Account, entry: Entry, home: Home, *, yes: bool) -> None:
     for job in _live_jobs(entry, home):
-        raise UsageError(f"job {job} is live and needs what setup made; end it first: `cloudtrain down {job}`")
+        raise UsageError(f"job {job} is not over, and needs what setup made; end it first: `cloudtrain down {job}`")
     running = account_teardown.machines(it)
     if running:
         flags = " --cloud local" if entry.cloud == "local" else ""
