@@ -72,7 +72,7 @@ def command(
     looked_at = set(wants.regions if region else wants.regions[:REGIONS])
     wants = replace(wants, offerings=tuple(o for o in wants.offerings if o.pool.region in looked_at))
     _, findings = examine(ground or account.ground(cloud, home), wants)
-    _show(findings, wants, cloud, as_json=output == "json")
+    _show(findings, wants, cloud, "" if job_file is None else f" {job_file}", as_json=output == "json")
     return EXIT_ACCESS if any(f.level is Level.FAIL for f in findings) else EXIT_OK
 
 
@@ -81,7 +81,7 @@ def _any_job(spot: bool | None) -> JobSpec:
     return JobSpec("doctor", "true", tuple(Resources(use_spot=market, memory="1+") for market in markets))
 
 
-def _show(findings: Sequence[Finding], wants: Wants, cloud: str, *, as_json: bool) -> None:
+def _show(findings: Sequence[Finding], wants: Wants, cloud: str, job: str, *, as_json: bool) -> None:
     failed = [f for f in findings if f.level is Level.FAIL]
     warned = [f for f in findings if f.level is Level.WARN]
     if as_json:
@@ -112,9 +112,9 @@ def _show(findings: Sequence[Finding], wants: Wants, cloud: str, *, as_json: boo
             "a fix is worded for AWS: an `aws …` command would act on a real account, not on the cloud on this computer"
         )
     if failed:
-        say(f"next: mend the failures, then `cloudtrain doctor{local}` again")
+        say(f"next: mend the failures, then `cloudtrain doctor{job}{local}` again")
     else:
-        say(f"next: `cloudtrain launch JOB.yaml{local}`")
+        say(f"next: `cloudtrain launch{job or ' JOB.yaml'}{local}`")
 
 
 def _trouble(finding: Finding) -> Iterator[str]:

@@ -69,7 +69,8 @@ def judge(ground: Ground, wants: Wants) -> Verdict:
     facts, findings = examine(ground, replace(wants, offerings=near))
     verdict = replace(sift(near, findings), facts=facts)
     if verdict.offerings:
-        return replace(verdict, offerings=(*verdict.offerings, *far))
+        out = {offering.pool for offering in near} - {offering.pool for offering in verdict.offerings}
+        return replace(verdict, offerings=tuple(o for o in wants.offerings if o.pool not in out))
     if not far or any(not finding.pools for finding in verdict.refusals):
         return verdict
     others = sift(far, examine(ground, replace(wants, offerings=far))[1])

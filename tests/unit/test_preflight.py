@@ -84,6 +84,12 @@ def test_two_regions_are_looked_at_and_later_pools_stay(monkeypatch: pytest.Monk
     assert look.asked == [("us-east-1", "us-east-2")]
 
 
+def test_the_order_of_the_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    another = offering("use1-az6")
+    examined(monkeypatch, ["us-east-2"])
+    assert judge(GROUND, Wants((A, B, C, another))).offerings == (A, C, another)
+
+
 def test_all_regions_are_looked_at_where_the_first_give_nothing(monkeypatch: pytest.MonkeyPatch, wants: Wants) -> None:
     note = warn("clock", "account", "off", "set it")
     look = examined(monkeypatch, ["us-east-1", "us-east-2", "eu-west-1"], [note])
