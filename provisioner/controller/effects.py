@@ -66,6 +66,7 @@ STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
 LIFETIME_S = 7 * 86400.0  # of a machine whose job has no limit: the dead-man switch's
 LIFETIME_SLACK_S = 3600.0
+SLEPT_S = 20.0  # between looking whose the job is and paying for a machine: look again
 LET_GO_TRIES, LET_GO_PAUSE_S = 30, 5.0  # of clearing away: a new machine may not be known yet, and ends within minutes
 FENCED = "Fenced"  # our own code: the checkpoints' pointer is of a newer generation
 T = TypeVar("T")
@@ -172,8 +173,11 @@ class Effects:
             kept_secrets(record, self._reach.job_dir)  # before anything is paid for
             self._fence(record, attempt.generation)
             request = self._request(record, attempt)
+            looked_at = self._reach.clock.now()
             see_ours(record, self._reach.objects)
             keep_attempt(record, attempt.generation, self._reach.objects, self._reach.job_dir)
+            if self._reach.clock.now() - looked_at > SLEPT_S:
+                see_ours(record, self._reach.objects)
             asked = True
             machine = self._reach.cloud.launch(request)
             self._made.append((attempt.pool.region, machine.instance_id))

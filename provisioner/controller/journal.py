@@ -51,6 +51,7 @@ class Journal:
         self._version = stored.version
         self._etag = stored.etag
         self._behind = False  # the bucket's copy lacks what was kept here while it did not answer
+        self._unanswered: list[JobRecord] = []  # sent to the bucket since it last answered
         self._told: tuple[object, ...] | None = None  # the record that the history for machines was last held to
         self._written: set[Fact] = set()
 
@@ -87,10 +88,12 @@ class Journal:
             return record
         if self._behind or material(record) != material(self.record):
             record = replace(record, revision=self.record.revision + 1)
+            self._unanswered.append(record)
             try:
                 self._etag = self._objects.put(self._key, encode(record), if_match=self._etag)
             except Conflict:
                 self._after_conflict(record)
+            self._unanswered.clear()
             self._behind = False
         self._keep(record)
         return record
@@ -142,10 +145,12 @@ class Journal:
             self.record = theirs
 
     def _after_conflict(self, wanted: JobRecord) -> None:
-        """A lost reply looks like a conflict: when the bucket holds just what we wrote, it was ours."""
+        """A lost reply looks like a conflict: when the bucket holds just what we wrote, now or before, it was ours."""
         theirs, etag = self._read()
-        if theirs != wanted:
+        if theirs not in self._unanswered:
             raise Conflict(f"the record of job {wanted.job_id} changed under us")
+        if theirs != wanted:
+            etag = self._objects.put(self._key, encode(wanted), if_match=etag)
         self._etag = etag
 
 

@@ -54,7 +54,8 @@ def advance(attempt: Attempt, seen: Observed, now: float, *, leaving: EndReason 
         since = machine.launched_at if seen.looked_at is None else max(machine.launched_at, seen.looked_at)
         attempt = replace(attempt, running_at=min(now, since))  # at the earliest, where nobody looked for a while
     if machine is not None and machine.state not in (MachineState.PENDING, MachineState.RUNNING):
-        attempt = ran_unseen(attempt, now, seen.looked_at, limits)
+        known = attempt if attempt.launched_at is not None else replace(attempt, launched_at=machine.launched_at)
+        attempt = ran_unseen(known, now, seen.looked_at, limits)
     if attempt.phase is Phase.CLAIMED:
         return _claimed(attempt, machine, now, leaving, limits)
     if attempt.phase is Phase.ENDING:

@@ -24,6 +24,8 @@ def departed(attempt: Attempt, report: AgentStatus | None, now: float, limits: L
         ended_at, gone_at = min(ended_at, last_at), min(gone_at, last_at)
     if report is not None:
         last_at = max(report.heartbeat_at + limits.departed_s, attempt.launched_at or attempt.claimed_at)
+        if report.notice_deadline_at is not None:  # saved, it only waits for EC2, and says no more
+            last_at = max(last_at, report.notice_deadline_at + limits.taken_late_s + limits.departed_s)
         ended_at, gone_at = min(ended_at, last_at), min(gone_at, last_at)
     running_at = attempt.running_at
     if running_at is None and report is not None:  # it ran while nobody looked
@@ -41,5 +43,7 @@ def ran_unseen(attempt: Attempt, now: float, looked_at: float | None, limits: Li
 
 
 def ended_by_cloud(machine: Machine) -> bool:
-    """Whether EC2 itself ended it. One that powered itself off after a notice was ended from inside, and is paid."""
-    return machine.taken_by_cloud and not (machine.state_reason or "").startswith("Client.")
+    """Whether EC2 took it, which makes its first hour free. One that powered itself off after a notice, or broke, was
+    not taken, and is paid."""
+    reason = machine.state_reason or ""
+    return machine.taken_by_cloud and (not reason or reason.startswith("Server.Spot"))

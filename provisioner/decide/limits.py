@@ -31,7 +31,8 @@ class Limits:
     stop_unheard_s: float = 300  # the same, for a stop that should save first and whose request has not got through
     unaware_s: float = 6  # after a spot request's notice: then its agent is told, should it not know by itself
     notice_grace_s: float = 180  # after a notice's deadline, EC2 should have taken the machine: we end it
-    gone_unseen_s: float = 120  # after terminate, a machine that is not listed any more counts as gone
+    taken_late_s: float = 300  # then a machine that EC2 did not take powers itself off (trainer/agent/headway.py)
+    gone_unseen_s: float = 300  # after terminate, a machine that is not listed any more counts as gone
     avoid_s: float = 600  # a pool that was reclaimed or refused is left alone
     capacity_s: float = 180  # one without capacity; doubled each time it says so again, up to avoid_s
     lasting_s: float = 24 * 3600  # one that refused for what does not change within hours

@@ -104,8 +104,8 @@ class SimHome:
         for what in [w for w in self.pending if w != "adopt"]:
             self.pending.remove(what)
             stored = self.store.get(JOB_ID)
-            if what == "resume" and stored.wanted == "cancel":
-                continue
+            if not self.drives() or (what == "resume" and stored.wanted == "cancel"):
+                continue  # the command refuses
             self.store.want(JOB_ID, {"stop": "stop", "resume": "run", "cancel": "cancel"}[what])
             self.sim.watch.wanted(what)
             self.sim.log(f"** the person says {what}")

@@ -45,6 +45,7 @@ class Watch:
         self.acked = 0
         self.newest_publisher = 0
         self.calm_at = 0.0  # seconds since the start
+        self.in_flight_until = 0.0  # a launch that its computer slept upon comes true beside another home's machine
         self.broken = 0  # machines and agents that the schedule broke
         self.asked: str | None = None  # what the person wants
         self._unowned: dict[str, float] = {}
@@ -163,7 +164,7 @@ class Watch:
         alive = [
             box for box in live if box.instance.state(self.sim.now) in (MachineState.PENDING, MachineState.RUNNING)
         ]
-        if len(alive) < 2 or self._beyond():
+        if len(alive) < 2 or self._beyond() or self.sim.now < self.in_flight_until:
             return
         alive.sort(key=lambda box: (box.instance.request.attempt.generation, box.instance.launched_at))
         for box in alive[:-1]:
@@ -180,7 +181,9 @@ class Watch:
     def _getting_on(self, passed: float) -> None:
         mine = self.driver()
         since = self.sim.now - START_AT
-        idle = mine is None or mine.status.final or mine.status in (JobStatus.STOPPED, JobStatus.STOPPING)
+        over = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.STOPPED, JobStatus.STOPPING)
+        kept = self.record  # a home that sleeps, or is locked out, may know less than the bucket
+        idle = mine is None or mine.status in over or (kept is not None and kept.status in over)
         trains = any(b.agent is not None and b.agent.useful and b.running for b in self.sim.cloud.boxes.values())
         down = not any(h.drives() and not h.lost and not h.asleep for h in self.sim.homes)
         if idle or trains or down or since < self.calm_at or self.sim.troubled():

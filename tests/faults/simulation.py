@@ -26,6 +26,7 @@ from tests.faults.trouble import WINDOWS, lose
 
 TICK_S = 10.0
 CALLS_AT_MOST = 60_000  # of the ports in one run: a loop that never rests ends here
+IN_FLIGHT_S = 120.0  # so long after, the machine of a launch that its computer slept upon is ended
 CALM_BOUND_S = 3 * 3600.0  # from the last fault to the job's end
 AFTERMATH_S = 400.0
 HAMPERING = ("throttle", "outage", "bucket-down", "credentials", "ssh-dark", "disk-full", "vanish")
@@ -293,6 +294,8 @@ class Simulation:
                     raise Crash(fault.for_s)
                 self.log(f"** the laptop sleeps {when} {call}, for {fault.for_s:g} s")
                 self.nap(home, fault.for_s)
+                if (call, when) == ("launch", "before"):  # on its way already: nothing can call it back
+                    self.watch.in_flight_until = self.now + IN_FLIGHT_S
 
     def nap(self, home: SimHome, seconds: float) -> None:
         """The computer sleeps in the middle of whatever it does."""

@@ -65,6 +65,18 @@ def test_a_lost_reply_is_told_from_a_lost_race(store: SqliteStore) -> None:
         mine.save(replace(mine.record, failures=4))
 
 
+def test_an_earlier_write_whose_reply_was_lost_stands_in_nobodys_way(store: SqliteStore) -> None:
+    objects = FakeObjectStore()
+    mine = journal(store, objects)
+    objects.faults.add("put", CloudUnreachable("time-out"), when="after")
+    with pytest.raises(CloudUnreachable):
+        mine.save(replace(mine.record, failures=1))
+    mine.save_locally(replace(mine.record, failures=1))
+    over = mine.save(replace(mine.record, failures=2))
+    assert decode(objects.objects[KEY]) == over
+    assert not mine.owing
+
+
 def test_a_job_that_another_home_has_taken_over_is_let_go(store: SqliteStore) -> None:
     objects = FakeObjectStore()
     mine = journal(store, objects)

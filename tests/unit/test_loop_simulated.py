@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -238,3 +238,22 @@ def test_a_home_that_slept_while_it_asked_ends_the_machine_that_nobody_drives_an
         bench.loop().run()
     assert len(world.cloud.instances) == 1
     nothing_left(world)
+
+
+def test_a_home_that_slept_after_its_last_look_looks_again_before_it_pays(
+    tmp_path: Path, bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(until=lambda: bench.record.job_id in {key.split("/")[1] for key in world.objects.objects})
+    keep, name = takeover.keep_attempt, "cloudtrain.provisioner.controller.effects.keep_attempt"
+
+    def asleep(*given: Any) -> None:
+        monkeypatch.setattr(name, keep)
+        keep(*given)
+        takeover.take(takeover.look(world.objects, bench.record.job_id), "another-home", tmp_path / "b", world.objects)
+        world.clock.advance(600.0)
+
+    (tmp_path / "b").mkdir()
+    monkeypatch.setattr(name, asleep)
+    with pytest.raises(DrivenElsewhere):
+        bench.loop().run()
+    assert not world.cloud.instances
