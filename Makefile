@@ -15,7 +15,7 @@ demo: $(READY) ## show the whole story on this machine: launch, interruption, re
 	@$(BIN)/cloudtrain local demo
 
 test: $(READY) ## run all tests
-	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadgroup
+	$(PY) -m pytest -n 4 --dist loadgroup
 
 lint: $(READY) ## check format, style, types and import directions
 	$(BIN)/ruff format --check .

@@ -77,7 +77,7 @@ def test_an_interruption_with_notice_loses_no_step_and_no_bit(
     assert abs(recount(history, time.time()) - Fraction(str(cost["total"]["usd"]))) < Fraction(1, 200), "to the cent"
 
 
-@pytest.mark.parametrize("hosts", ["embedded", "sshd"])
+@pytest.mark.parametrize("hosts", ["sshd"])
 def test_a_machine_lost_without_notice_resumes_from_the_last_checkpoint(
     person: Person, unbroken: Any, tmp_path: Path, hosts: str
 ) -> None:
