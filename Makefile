@@ -6,7 +6,7 @@ PY := $(BIN)/python
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint fix docs faults security bench deadman
+.PHONY: help demo test long check lint fix docs faults security bench deadman
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,10 @@ demo: $(READY) ## show the whole story on this machine: launch, interruption, re
 	@$(BIN)/cloudtrain local demo
 
 test: $(READY) ## run all tests
-	$(PY) -m pytest -n 4 --dist loadgroup
+	$(PY) -m pytest -n 3 --dist loadgroup
+
+long: $(READY) ## run the tests that take minutes each, and are no part of `make test`
+	$(PY) -m pytest -n 2 --dist loadgroup -m long
 
 lint: $(READY) ## check format, style, types and import directions
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ from tests.e2e.story import Person, counting_job, hurry
 POLL_S = 0.5  # between two looks of the controller, on the embedded cloud
 
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]  # EC2's first minute is charged whole
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.faults.kill_points import left_on_disk
 from tests.faults.points import Point
 from tests.faults.stage import Stage, chosen
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e-points")]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("e2e-points")]
 
 SEED = 4
 KILLS = [

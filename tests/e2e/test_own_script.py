@@ -181,7 +181,7 @@ def test_its_own_packages_and_odd_names_arrive_as_they_were_at_launch(
     person: Person, workdir: Path, tmp_path: Path
 ) -> None:
     before = listing(workdir)
-    job = job_file(tmp_path, "own", "500 steps", pace_s=0.04)
+    job = job_file(tmp_path, "own", "500 steps", pace_s=0.1)
     launch = person.start(
         "launch", str(job), "--cloud", "local", "--yes", "-o", "json", "--into", str(tmp_path / "out")
     )
@@ -192,7 +192,7 @@ def test_its_own_packages_and_odd_names_arrive_as_they_were_at_launch(
     (workdir / "tools" / "say it's.sh").chmod(0o600)
     (workdir / "-rf").unlink()
     write(workdir / "new.txt", "new")
-    person.ok("local", "interrupt", "own", "--notice", "3s")
+    assert client.interrupt(person.cloud(), "own", notice_s=3)
     said = person.wait(launch)
     assert said.code == 0, said
     report = said.json()

@@ -26,6 +26,7 @@ from tests.waiting import until
 JOBS = 12
 
 
+@pytest.mark.long
 def test_jobs_share_calls_go_on_while_calls_are_throttled_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

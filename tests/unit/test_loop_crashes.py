@@ -52,7 +52,9 @@ def _story(tmp_path: Path, crash_at: int | None, *, notice_s: float | None) -> t
     raise AssertionError("never finished")
 
 
-@pytest.mark.parametrize("notice_s", [None, 120.0], ids=["no-notice", "notice"])
+@pytest.mark.parametrize(
+    "notice_s", [pytest.param(None, id="no-notice", marks=pytest.mark.long), pytest.param(120.0, id="notice")]
+)
 def test_a_crash_at_any_point_leaves_one_machine_at_most_and_the_job_done(
     tmp_path: Path, notice_s: float | None
 ) -> None:
