@@ -19,7 +19,6 @@ class TestEc2OnMoto(CloudContract):
         "test_a_spot_machine_has_a_request_that_is_fulfilled": "moto makes no spot request for RunInstances",
         "test_an_interruption_shows_while_the_machine_still_runs": "moto never takes a spot machine back",
         "test_the_group_of_a_machine_that_lives_stays": "moto deletes a group that an interface uses",
-        "test_terminating_again_is_no_error": "moto looks for the interface that it deleted the first time",
     }
 
     @pytest.fixture
