@@ -59,8 +59,8 @@ def test_closing_the_pipe_sweeps_the_cloud_and_nothing_else(cloud_id: str) -> No
 
 def test_the_guardian_leaves_when_it_is_done_and_not_before(cloud_id: str) -> None:
     pipe = guardian.spawn(cloud_id, log=None)
+    assert eventually(lambda: len(_guards(cloud_id)) == 1)
     guards = _guards(cloud_id)
-    assert len(guards) == 1
     assert eventually(lambda: os.getsid(guards[0]) == guards[0]), "a session of its own"
     assert eventually(lambda: _ignores(guards[0], signal.SIGTERM))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
