@@ -31,6 +31,7 @@ INSTANCE_COLUMNS = [
     "as_of",
     "source",
 ]
+DATA = Path(__file__).parent / "data"
 PRICE_COLUMNS = ["type", "region", "zone_id", "market", "usd_per_hour", "as_of", "source"]
 
 T = TypeVar("T")
@@ -108,12 +109,12 @@ def load(directory: Path | None = None) -> Catalog:
 
     Raises CatalogError for a damaged file, OSError for a missing one.
     """
-    return _load(directory or Path(__file__).parent / "data")
+    return _load(directory or DATA)
 
 
 @cache
 def _load(directory: Path) -> Catalog:
-    instances = tuple(_rows(directory / "instance_types.csv", INSTANCE_COLUMNS, _instance))
+    instances = tuple(rows(directory / "instance_types.csv", INSTANCE_COLUMNS, _instance))
     names = {instance.name for instance in instances}
     if len(names) != len(instances):
         raise CatalogError(f"{directory / 'instance_types.csv'}: a type has two rows")
@@ -123,10 +124,12 @@ def _load(directory: Path) -> Catalog:
             raise ValueError(f"{row[0]!r} is not in instance_types.csv")
         return _price(row)
 
-    return Catalog(instances, tuple(_rows(directory / "prices.csv", PRICE_COLUMNS, price)))
+    return Catalog(instances, tuple(rows(directory / "prices.csv", PRICE_COLUMNS, price)))
 
 
-def _rows(path: Path, columns: list[str], build: Callable[[list[str]], T]) -> Iterator[T]:
+def rows(path: Path, columns: list[str], build: Callable[[list[str]], T]) -> Iterator[T]:
+    """What ``build`` makes of each row of a table. Raises CatalogError for a damaged one, OSError for a missing
+    file."""
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:

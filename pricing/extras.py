@@ -7,14 +7,13 @@ hour of a public IPv4 address.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
 
 from cloudtrain.pricing import transfer
+from cloudtrain.pricing.catalog import DATA, rows
 from cloudtrain.pricing.model import USD, Offering, Rates
 from cloudtrain.pricing.transfer import INTERNET
 
@@ -77,12 +76,10 @@ def _row(region: str, what: str) -> tuple[Row, bool]:
 
 @cache
 def load() -> dict[tuple[str, str], Row]:
-    """Every row of ``extras.csv``. Raises ValueError for a damaged one, OSError for a missing file."""
-    rows = {}
-    with (Path(__file__).parent / "data" / "extras.csv").open(encoding="utf-8", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        if next(reader) != COLUMNS:
-            raise ValueError(f"{file.name}: the columns must be {','.join(COLUMNS)}")
-        for region, what, usd, as_of, source in reader:
-            rows[region, what] = (Decimal(usd), date.fromisoformat(as_of), source)
-    return rows
+    """Every row of ``extras.csv``. Raises CatalogError for a damaged one, OSError for a missing file."""
+    return dict(rows(DATA / "extras.csv", COLUMNS, _priced))
+
+
+def _priced(row: list[str]) -> tuple[tuple[str, str], Row]:
+    region, what, usd, as_of, source = row
+    return (region, what), (Decimal(usd), date.fromisoformat(as_of), source)

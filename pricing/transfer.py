@@ -6,12 +6,12 @@ beyond the 100 GB that are free), or "month": keeping a GB in S3 Standard for a 
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
+
+from cloudtrain.pricing.catalog import DATA, rows
 
 COLUMNS = ["region", "what", "usd_per_gb", "as_of", "source"]
 GB = 10**9
@@ -57,12 +57,10 @@ def usd_per_month(region: str, stored_bytes: int) -> Decimal | None:
 
 @cache
 def load() -> dict[tuple[str, str], Rate]:
-    """Every row of the table. Raises ValueError for a damaged one, OSError for a missing file."""
-    rates = {}
-    with (Path(__file__).parent / "data" / "transfer.csv").open(encoding="utf-8", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        if next(reader) != COLUMNS:
-            raise ValueError(f"{file.name}: the columns must be {','.join(COLUMNS)}")
-        for region, what, usd_per_gb, as_of, source in reader:
-            rates[region, what] = Rate(Decimal(usd_per_gb), date.fromisoformat(as_of), source)
-    return rates
+    """Every row of the table. Raises CatalogError for a damaged one, OSError for a missing file."""
+    return dict(rows(DATA / "transfer.csv", COLUMNS, _rate))
+
+
+def _rate(row: list[str]) -> tuple[tuple[str, str], Rate]:
+    region, what, usd_per_gb, as_of, source = row
+    return (region, what), Rate(Decimal(usd_per_gb), date.fromisoformat(as_of), source)

@@ -15,7 +15,7 @@ from cloudtrain.provisioner.adapters.userdata import extend_command
 from cloudtrain.provisioner.controller.collect import CollectError, Counted, collect
 from cloudtrain.provisioner.controller.host_keys import KeyRefused, change_host_key
 from cloudtrain.provisioner.controller.job_secrets import kept_secrets
-from cloudtrain.provisioner.controller.journal import see_ours
+from cloudtrain.provisioner.controller.journal import SLEPT_S, see_ours
 from cloudtrain.provisioner.controller.reach import Reach, image_of
 from cloudtrain.provisioner.controller.takeover import keep_attempt, keep_snapshot, look
 from cloudtrain.provisioner.decide import effects as to
@@ -66,7 +66,6 @@ STOP_GRACE_S = 30.0
 FENCE_TRIES = 10
 LIFETIME_S = 7 * 86400.0  # of a machine whose job has no limit: the dead-man switch's
 LIFETIME_SLACK_S = 3600.0
-SLEPT_S = 20.0  # between looking whose the job is and paying for a machine: look again
 LET_GO_TRIES, LET_GO_PAUSE_S = 30, 5.0  # of clearing away: a new machine may not be known yet, and ends within minutes
 FENCED = "Fenced"  # our own code: the checkpoints' pointer is of a newer generation
 T = TypeVar("T")

@@ -18,6 +18,9 @@ from cloudtrain.provisioner.model import Attempt, JobRecord
 from cloudtrain.provisioner.names import record_key
 from cloudtrain.provisioner.ports import ObjectStore, Store
 
+SLEPT_S = 20.0
+"""A pause that nobody asked for: this computer slept, or was stopped. Another may have taken the job over."""
+
 
 class DrivenElsewhere(CloudtrainError):
     """Another home's controller has taken the job over; this one must let go of it."""

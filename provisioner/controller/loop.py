@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cloudtrain.provisioner.controller.effects import Effects
-from cloudtrain.provisioner.controller.journal import DrivenElsewhere, Journal, material
+from cloudtrain.provisioner.controller.journal import SLEPT_S, DrivenElsewhere, Journal, material
 from cloudtrain.provisioner.controller.live import view
 from cloudtrain.provisioner.controller.observe import Observer
 from cloudtrain.provisioner.decide.absorb import absorb
@@ -26,9 +26,6 @@ QUIET_SAVE_S = 2.0  # progress alone is kept at most this often
 TROUBLE_PAUSE_S = 2.0
 LAST_TRIES = 100  # of telling a silent bucket that a job is over: most of an hour
 ASK_DRIVER_S = 60.0  # whether the job is still ours: where nothing happens, no save would tell
-SLEPT_S = (
-    20.0  # a pause that nobody asked for: this computer slept, or was stopped. Another may have taken the job over
-)
 REQUEST_ID = re.compile(r" \(request [^)]*\)")  # differs with each call, and would make old news new
 PAUSE_S = {"aws": (3.0, 5.0), "local": (0.05, 0.5)}  # between passes: while a machine comes up, and while it works
 

@@ -15,8 +15,7 @@ from cloudtrain.provisioner import report
 from cloudtrain.provisioner.adapters.clock import SystemClock
 from cloudtrain.provisioner.cli.words import clock_time
 from cloudtrain.provisioner.controller import takeover
-from cloudtrain.provisioner.controller.journal import DrivenElsewhere
-from cloudtrain.provisioner.controller.loop import SLEPT_S
+from cloudtrain.provisioner.controller.journal import SLEPT_S, DrivenElsewhere
 from cloudtrain.provisioner.decide.job import decide
 from cloudtrain.provisioner.errors import CloudUnreachable
 from cloudtrain.provisioner.ledger import bill
