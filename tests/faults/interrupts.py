@@ -8,7 +8,6 @@ traceback; and once the job is over nothing is left, as ``kill_points`` checks i
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import json
 import os
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.points import Point, fired
-from tests.faults.stage import Stage, chosen, faults_of, record_points
+from tests.faults.stage import Stage, faults_of, options_of, record_points, try_each
 
 END_S = 20.0
 QUESTION = b"Detach or stop?"
@@ -180,24 +179,13 @@ def summary(tries: Sequence[Try], known: int, seconds: float) -> dict[str, Any]:
 
 def main() -> int:
     """Returns 1 where a try is not clean."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sample", type=int, help="so many cases, drawn by --seed  [default: all]")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", help="cases whose words hold this")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = options_of(__doc__, "cases")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cloudtrain-ctrl-c-") as folder:
         stage = Stage(Path(folder))
         try:
             known = cases(record_points(stage))
-            wanted = [case for case in known if options.only is None or options.only in str(case)]
-            tries = []
-            for case in chosen(wanted, options.sample, options.seed):
-                tries.append(one_try(stage, case))
-                last = tries[-1]
-                how = "FAILS" if last.wrong else "clean" if last.met else "not met"
-                print(f"{how:8}{case} ({last.seconds:.1f} s) {'; '.join(last.wrong)}", file=sys.stderr, flush=True)
+            tries = try_each(stage, known, one_try, options)
         finally:
             stage.leave()
     told = summary(tries, len(known), time.monotonic() - started)

@@ -9,7 +9,6 @@ computer, and record and bill are right.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any
 
 from tests.e2e.story import Person, until
 from tests.faults.points import Plan, Point, fired
-from tests.faults.stage import PATIENCE_S, Stage, chosen, faults_of, record_points
+from tests.faults.stage import PATIENCE_S, Stage, faults_of, options_of, record_points, try_each
 
 STARTING_S = 5.0  # a controller takes so long to make its first pass, on a busy computer
 
@@ -100,24 +99,13 @@ def summary(tries: Sequence[Try], known: int, ownerless: Sequence[str], seconds:
 
 def main() -> int:
     """Returns 1 where a try is not clean."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sample", type=int, help="so many points, drawn by --seed  [default: all]")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", help="points whose words hold this")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = options_of(__doc__, "points")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cloudtrain-kills-") as folder:
         stage = Stage(Path(folder))
         try:
             points = record_points(stage)
-            wanted = [p for p in points if options.only is None or options.only in str(p)]
-            tries = []
-            for point in chosen(wanted, options.sample, options.seed):
-                tries.append(one_try(stage, point))
-                last = tries[-1]
-                how = "FAILS" if last.wrong else "clean" if last.met else "not met"
-                print(f"{how:8}{point} ({last.seconds:.1f} s) {'; '.join(last.wrong)}", file=sys.stderr, flush=True)
+            tries = try_each(stage, points, one_try, options)
             ownerless = left_on_disk(stage)
         finally:
             stage.leave()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tests.e2e.story import ROOT, Person, Said, counting_job, hurry, until
 from tests.faults.leftovers import doubled, left, misrecorded
@@ -78,6 +80,41 @@ def faults_of(stage: Stage, job_id: str, absent_s: float = 0.0) -> list[str]:
     person = stage.person
     record = next(s.record for s in person.stored() if s.record.job_id == job_id)
     return [*left(person, job_id, record.regions), *doubled(person, record), *misrecorded(person, job_id, absent_s)]
+
+
+class Tried(Protocol):
+    """What came of one disturbance."""
+
+    met: bool
+    wrong: list[str]
+    seconds: float
+
+
+R = TypeVar("R", bound=Tried)
+
+
+def options_of(about: str | None, what: str) -> argparse.Namespace:
+    """What the command was asked: ``sample``, ``seed``, ``only``, ``json``. ``what`` is disturbed: points, or cases."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--sample", type=int, help=f"so many {what}, drawn by --seed  [default: all]")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help=f"{what} whose words hold this")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def try_each(
+    stage: Stage, known: Sequence[T], one_try: Callable[[Stage, T], R], options: argparse.Namespace
+) -> list[R]:
+    """What came of each that was asked for; a line for each on stderr."""
+    wanted = [one for one in known if options.only is None or options.only in str(one)]
+    tries = []
+    for one in chosen(wanted, options.sample, options.seed):
+        last = one_try(stage, one)
+        tries.append(last)
+        how = "FAILS" if last.wrong else "clean" if last.met else "not met"
+        print(f"{how:8}{one} ({last.seconds:.1f} s) {'; '.join(last.wrong)}", file=sys.stderr, flush=True)
+    return tries
 
 
 def chosen(known: Sequence[T], sample: int | None, seed: int) -> list[T]:
